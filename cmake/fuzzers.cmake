@@ -1,0 +1,13 @@
+# libFuzzer targets: fuzz/NAME.cpp over the rooms it names.
+function(anthesis_fuzzer name)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/fuzz/${name}.cpp)
+    add_executable(fuzz_${name} ${PROJECT_SOURCE_DIR}/fuzz/${name}.cpp)
+    target_link_libraries(fuzz_${name} PRIVATE ${ARGN})
+    target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  endif()
+endfunction()
+anthesis_fuzzer(safetensors anthesis_checkpoint)
+anthesis_fuzzer(pickle anthesis_checkpoint)
+anthesis_fuzzer(config anthesis_checkpoint)
+anthesis_fuzzer(tokenizer anthesis_tokenizer)

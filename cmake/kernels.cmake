@@ -1,0 +1,10 @@
+# The only place that sets instruction-set flags, one file at a time.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  function(anthesis_isa file)
+    if(EXISTS ${PROJECT_SOURCE_DIR}/src/kernels/${file})
+      set_source_files_properties(src/kernels/${file} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+    endif()
+  endfunction()
+  anthesis_isa(avx2.cpp -mavx2 -mfma)
+  anthesis_isa(avx512.cpp -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+endif()
