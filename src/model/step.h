@@ -1,0 +1,81 @@
+// One forward call: packed token rows of many sequences, prompts and single tokens mixed, no padding; and the scratch it
+// computes in.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "anthesis/config.h"
+#include "cache/kv_sequence.h"
+#include "core/aligned_buffer.h"
+#include "core/matrix.h"
+#include "kernels/device.h"
+#include "parallel/group.h"
+#include "values/plan.h"
+
+namespace anthesis {
+
+/// One sequence's token rows in a step. The sequence has grown by `rows` already; the pass writes their keys and values.
+struct StepSequence {
+  const KvSequence* kv = nullptr;
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  std::int64_t past = 0;             ///< tokens before the first row
+  const float* head_mask = nullptr;  ///< [layers, heads], or null
+};
+
+/// How large a step may be.
+struct StepLimits {
+  std::int64_t rows = 0;
+  std::int64_t logit_rows = 0;
+  std::int64_t keys = 0;  ///< of the longest sequence
+  std::int64_t sequences = 0;
+  std::int64_t pattern_floats = 0;  ///< heads * rows * padded keys of the largest pattern that is written out
+};
+
+/// Memory of a pass, reused by every step. Grows in reserve() and nowhere else: a pass allocates nothing.
+class Scratch {
+ public:
+  explicit Scratch(const BloomConfig& config) : config_(config) {}
+  void reserve(const StepLimits& limits, const Device& device);
+
+  [[nodiscard]] Matrix hidden(std::int64_t rows) const noexcept { return matrix(hidden_, rows, config_.hidden_size); }
+  [[nodiscard]] Matrix norm(std::int64_t rows) const noexcept { return matrix(norm_, rows, config_.hidden_size); }
+  [[nodiscard]] Matrix output(std::int64_t rows) const noexcept { return matrix(output_, rows, config_.hidden_size); }
+  [[nodiscard]] Matrix merged(std::int64_t rows) const noexcept { return matrix(merged_, rows, config_.hidden_size); }
+  [[nodiscard]] Matrix fused(std::int64_t rows) const noexcept { return matrix(fused_, rows, 3 * config_.hidden_size); }
+  [[nodiscard]] Matrix neurons(std::int64_t rows) const noexcept { return matrix(neurons_, rows, config_.neurons()); }
+  [[nodiscard]] Matrix last(std::int64_t rows) const noexcept { return matrix(last_, rows, config_.hidden_size); }
+  [[nodiscard]] Matrix logits(std::int64_t rows) const noexcept { return matrix(logits_, rows, config_.vocab_size); }
+  [[nodiscard]] float* attention() const noexcept { return attention_.data(); }
+  [[nodiscard]] float* pattern() const noexcept { return pattern_.data(); }
+  [[nodiscard]] std::vector<AttentionJob>& jobs() noexcept { return jobs_; }
+
+ private:
+  // Rows begin at multiples of 64 bytes.
+  static Matrix matrix(const FloatBuffer& buffer, std::int64_t rows, std::int64_t cols) noexcept {
+    return {buffer.data(), rows, cols, round_up(cols, kLanes)};
+  }
+
+  const BloomConfig& config_;
+  FloatBuffer hidden_, norm_, output_, merged_, fused_, neurons_, last_, logits_, attention_, pattern_;
+  std::vector<AttentionJob> jobs_;
+};
+
+/// What a forward call is made of. Lives for one pass; the model reads it and writes to its scratch and its sequences' pages.
+struct Step {
+  const Device& device;
+  Group& group;
+  Scratch& scratch;
+  Plan& plan;
+  std::span<const StepSequence> sequences;
+  std::int64_t rows = 0;
+  const std::int32_t* ids = nullptr;         ///< [rows]; not read where a row's embedding is given
+  std::span<const float* const> embeddings;  ///< [rows], null for rows that have an id; empty where all have
+  std::span<const std::int64_t> logit_rows;  ///< rows whose logits are asked for, ascending
+
+  [[nodiscard]] Taps taps(std::int64_t layer) const noexcept { return {plan, layer}; }
+};
+
+}  // namespace anthesis

@@ -1,0 +1,122 @@
+// What a pass is watched for: compiled before it, immutable while it runs, one predictable branch where nobody looks.
+//
+// A forward pass says where it stands: at("layer_mid", hidden). A misspelt name does not compile. Whoever wants that value gets
+// a view of its own rows; what the visitor throws is kept for its request, and the pass goes on for the others.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "anthesis/values.h"
+#include "core/matrix.h"
+
+namespace anthesis {
+
+/// A value's name as a constant: at("layer_mid"). Only names of the table that stand for themselves are points of a pass.
+class PointName {
+ public:
+  consteval PointName(const char* literal) : id_(find(literal)) {}  // NOLINT: implicit on purpose
+  [[nodiscard]] constexpr ValueId id() const noexcept { return id_; }
+  [[nodiscard]] constexpr std::uint32_t bit() const noexcept { return 1U << static_cast<unsigned>(id_); }
+
+ private:
+  static consteval ValueId find(std::string_view literal) {
+    for (const ValueInfo& value : kValues) {
+      if (value.name == literal && value.same_as == value.id) return value.id;
+    }
+    throw "no value of this name is a point of the pass";
+  }
+  ValueId id_;
+};
+static_assert(kValueCount <= 32, "wanted values are bits of a 32-bit word");
+
+/// Which values of which layers one request wants: its visitor, asked once. Immutable.
+class Watch {
+ public:
+  Watch(ValueVisitor& visitor, std::int64_t layers);
+
+  [[nodiscard]] ValueVisitor& visitor() const noexcept { return *visitor_; }
+  /// Bits of all values wanted in a layer, or of the root (-1), by the names asked for.
+  [[nodiscard]] std::uint32_t wanted(std::int64_t layer) const noexcept { return wanted_[static_cast<std::size_t>(layer + 1)]; }
+  /// The same by the points of the pass where they are read: an alias's bit is that of the value it stands for.
+  [[nodiscard]] std::uint32_t points(std::int64_t layer) const noexcept { return points_[static_cast<std::size_t>(layer + 1)]; }
+  [[nodiscard]] bool wants_pattern() const noexcept { return wants_pattern_; }
+  [[nodiscard]] bool wants_logits() const noexcept;
+
+ private:
+  ValueVisitor* visitor_;
+  std::vector<std::uint32_t> wanted_;  // [layers + 1]: the root, then each layer
+  std::vector<std::uint32_t> points_;
+  bool wants_pattern_ = false;
+};
+
+/// One request's part of a step.
+struct WatchedRows {
+  const Watch* watch = nullptr;
+  std::int64_t first_row = 0, rows = 0;              ///< of the step's token rows
+  std::int64_t first_logit_row = 0, logit_rows = 0;  ///< of the step's logits
+  std::int64_t step = 0;                             ///< of the generation
+  std::int64_t first_position = 0;                   ///< of the first row in the sequence
+  std::int64_t sequence = 0;                         ///< which of the step's sequences
+  std::exception_ptr error;                          ///< what the visitor threw; it is not called again in this pass
+};
+
+/// Everyone who watches a step. Filled before the pass, reused for the next.
+class Plan {
+ public:
+  explicit Plan(std::int64_t layers) : points_(static_cast<std::size_t>(layers + 1), 0) {}
+
+  void clear() noexcept;
+  void add(const WatchedRows& rows);
+  /// Sequences of the step that nobody watches: they keep the pass going whatever visitors do.
+  void set_unwatched(std::int64_t sequences) noexcept { unwatched_ = sequences; }
+
+  [[nodiscard]] std::uint32_t points(std::int64_t layer) const noexcept { return points_[static_cast<std::size_t>(layer + 1)]; }
+  [[nodiscard]] std::span<const WatchedRows> watched() const noexcept { return watched_; }
+  /// Whether a sequence's watcher wants its scores or pattern in a layer, so that they have to be written out.
+  [[nodiscard]] bool wants_pattern(std::int64_t sequence, std::int64_t layer) const noexcept;
+
+  /// Hands a value's rows to all who want it. Whether to go on: false once everyone has failed.
+  bool visit(ValueId id, std::int64_t layer, Matrix rows) noexcept;
+  bool visit(ValueId id, std::int64_t layer, Heads rows) noexcept;
+  /// Hands scores or pattern [heads, rows, keys] of one sequence to its watcher.
+  bool visit_pattern(ValueId id, std::int64_t layer, std::int64_t sequence, float* data, std::int64_t heads, std::int64_t rows,
+                     std::int64_t keys, std::int64_t key_stride) noexcept;
+
+ private:
+  void hand_over(WatchedRows& to, ValueId id, std::int64_t layer, const ValueView& view) noexcept;
+  [[nodiscard]] bool go_on() const noexcept { return unwatched_ > 0 || failed_ < static_cast<std::int64_t>(watched_.size()); }
+
+  std::vector<WatchedRows> watched_;
+  std::vector<std::uint32_t> points_;  // [layers + 1]: what anyone wants
+  std::int64_t unwatched_ = 0;
+  std::int64_t failed_ = 0;
+};
+
+/// The points of one layer, or of the root (-1). What the model holds; two words, passed by value.
+class Taps {
+ public:
+  Taps(Plan& plan, std::int64_t layer) noexcept : plan_(&plan), layer_(layer), points_(plan.points(layer)) {}
+
+  /// The pass stands here. Whether to go on.
+  bool operator()(PointName point, Matrix rows) const noexcept {
+    return !wanted(point) || plan_->visit(point.id(), layer_, rows);
+  }
+  bool operator()(PointName point, Heads rows) const noexcept {
+    return !wanted(point) || plan_->visit(point.id(), layer_, rows);
+  }
+  /// Whether anyone looks: asked before a kernel is chosen, where writing a value out costs.
+  [[nodiscard]] bool wanted(PointName point) const noexcept { return (points_ & point.bit()) != 0; }
+  [[nodiscard]] Plan& plan() const noexcept { return *plan_; }
+  [[nodiscard]] std::int64_t layer() const noexcept { return layer_; }
+
+ private:
+  Plan* plan_;
+  std::int64_t layer_;
+  std::uint32_t points_;
+};
+
+}  // namespace anthesis
