@@ -1,6 +1,7 @@
-# One test program per folder of tests/, over the room of that name.
+# One test program per folder of tests/, over the room of that name; and tests of the house as a whole.
 find_package(GTest REQUIRED)
 include(GoogleTest)
+# anthesis_tests(NAME LIBRARIES...): tests/NAME/*_test.cpp. Waits until all of the libraries exist.
 function(anthesis_tests name)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*_test.cpp)
   if(NOT sources)
@@ -21,9 +22,11 @@ endfunction()
 
 anthesis_tests(core anthesis_core)
 anthesis_tests(kernels anthesis_kernels)
+anthesis_tests(parallel anthesis_parallel)
 anthesis_tests(checkpoint anthesis_checkpoint nlohmann_json::nlohmann_json)
 anthesis_tests(tokenizer anthesis_tokenizer nlohmann_json::nlohmann_json)
 anthesis_tests(values anthesis_values)
 anthesis_tests(cache anthesis_cache)
 anthesis_tests(model anthesis_model)
 anthesis_tests(engine anthesis_engine nlohmann_json::nlohmann_json)
+anthesis_tests(house anthesis_flags)
