@@ -19,7 +19,7 @@ build: configure-release
 	@cmake --build --preset release --parallel $(JOBS) --target anthesis_program
 
 demo: configure-release
-	@cmake --build --preset release --parallel $(JOBS) --target anthesis_program logit_lens
+	@cmake --build --preset release --parallel $(JOBS) --target anthesis_program example_logit_lens
 	@tools/demo build
 
 test: all-release

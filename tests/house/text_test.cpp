@@ -103,4 +103,10 @@ TEST(Text, LinksLeadSomewhere) {
   EXPECT_GT(links, 0);
 }
 
+// What README.md shows of embedding is the project that the tests build (tests/house/find_package).
+TEST(Text, ReadmeShowsTheProjectThatIsBuilt) {
+  const std::string shown = "```cmake\n" + house::read(house::root() / "tests/house/find_package/CMakeLists.txt") + "```\n";
+  EXPECT_NE(house::read(house::root() / "README.md").find(shown), std::string::npos) << "README.md lacks\n" << shown;
+}
+
 }  // namespace
