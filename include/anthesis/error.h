@@ -27,4 +27,10 @@ class ResourceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A pass came out with numbers that mean nothing (NaN): damaged weights, an overflow, a callback's doing.
+class ComputeError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 }  // namespace anthesis
