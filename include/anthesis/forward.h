@@ -45,6 +45,10 @@ struct ForwardOutput {
 /// Throws InvalidArgument naming the field, what was found and what was expected.
 ForwardOutput forward(Engine& engine, const ForwardInput& input);
 
+/// lm_head(ln_f(hidden)): what the vocabulary says of a residual row. hidden [..., hidden] -> [..., vocab]. Of the last block's layer_output
+/// it is the logits, bit for bit. Throws InvalidArgument where the last axis is not the hidden size.
+Tensor project_on_vocab(Engine& engine, const Tensor& hidden);
+
 /// Tokens of past, padding included; 0 for a null pointer.
 std::int64_t past_length(const std::shared_ptr<const PastKeyValues>& past);
 

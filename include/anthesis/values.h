@@ -5,10 +5,13 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "anthesis/tensor.h"
@@ -195,5 +198,30 @@ class ValueVisitor {
 
 /// The numbers of a view, copied, row-major.
 Tensor copy(const ValueView& view);
+
+/// A visitor that keeps what it sees: chosen values, at all positions or at chosen ones. Layouts as in Layout, less the batch axis; a prompt that
+/// ran in chunks comes out in one piece, with scores of keys that a chunk did not reach masked and their probabilities 0. Not synchronised:
+/// read it when the request is done.
+class Capture final : public ValueVisitor {
+ public:
+  /// `positions` counts from the sequence's first token, past included; empty: all. Rows of other positions are not kept.
+  explicit Capture(std::vector<ValueRef> values, std::vector<std::int64_t> positions = {});
+
+  [[nodiscard]] bool wants(ValueId id, std::int64_t layer) const override;
+  void visit(const ValuePoint& point) override;
+
+  /// Steps seen so far: 1 after a prompt, one more with each new token that was fed back.
+  [[nodiscard]] std::int64_t steps() const noexcept;
+  /// A value of a step; nothing where it was not captured.
+  [[nodiscard]] Tensor get(std::int64_t step, ValueId id, std::int64_t layer = -1) const;
+  /// All values of a step under their full names.
+  [[nodiscard]] std::map<std::string, Tensor> all(std::int64_t step) const;
+
+ private:
+  using Key = std::pair<std::int64_t, ValueRef>;  // step, value
+  std::vector<ValueRef> values_;
+  std::vector<std::int64_t> positions_;
+  std::map<Key, std::vector<Tensor>> pieces_;  // in the order of positions
+};
 
 }  // namespace anthesis
