@@ -1,0 +1,149 @@
+// Each line of the input is an object; each becomes a request, all of them run in one engine, and the answers are written
+// in the order of the input, each as soon as all before it are. A line that cannot be run gets an error for an answer.
+#include "cli/batch.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "anthesis/engine.h"
+#include "cli/errors.h"
+#include "cli/interrupt.h"
+#include "cli/json.h"
+#include "cli/nearest.h"
+#include "cli/prompt.h"
+#include "cli/result_json.h"
+#include "cli/terminal.h"
+
+namespace anthesis::cli {
+namespace {
+
+struct Line {
+  std::int64_t number = 0;  // in the file, from 1
+  Sampling sampling;
+  Prompt prompt;
+  std::optional<RequestId> request;
+  std::string error;  // why there is no request
+
+  [[nodiscard]] std::string where() const { return fmt::format("line {}: ", number); }
+};
+
+constexpr std::string_view kWho = "batch";
+
+void read_options(Line& line, const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) asked_wrongly(kWho, "this is not JSON; each line is one object, as {{\"prompt\": \"All human\"}}");
+  if (!json.is_object()) asked_wrongly(kWho, "found {}, expected an object, as {{\"prompt\": \"All human\"}}", shown(json));
+  for (const auto& [key, value] : json.items()) {
+    if (key == "prompt") {
+      if (!value.is_string()) asked_wrongly(kWho, "\"prompt\" is {}, expected a text", shown(value));
+      line.prompt.text = value.get<std::string>();
+    } else if (key == "ids") {
+      // read as the list of ids that another option is
+      Sampling list;
+      set_sampling(list, "allowed_token_ids", value, kWho);
+      line.prompt.ids = std::move(list.options.allowed_token_ids);
+    } else if (!set_sampling(line.sampling, key, value, kWho)) {
+      std::vector<std::string> keys = sampling_keys();
+      keys.insert(keys.end(), {"prompt", "ids"});
+      asked_wrongly(kWho, "there is no option \"{}\"{}", key, did_you_mean(key, keys));
+    }
+  }
+  if (line.prompt.text.has_value() == line.prompt.ids.has_value()) {
+    asked_wrongly(kWho, "found {} \"prompt\" and \"ids\", expected one of them", line.prompt.ids ? "both" : "neither");
+  }
+  settle_seed(line.sampling);
+}
+
+std::vector<Line> read_lines(const std::string& file, const Sampling& defaults) {
+  if (file == "-" && input_is_terminal()) note("reading one JSON object per line from the terminal; end with Ctrl-D");
+  std::vector<Line> lines;
+  Source source(file);
+  std::string text;
+  for (std::int64_t number = 1; source.line(text); ++number) {
+    if (text.find_first_not_of(" \t") == std::string::npos) continue;
+    Line& line = lines.emplace_back();
+    line.number = number;
+    line.sampling = defaults;
+    try {
+      read_options(line, text);
+    } catch (const UsageError& error) {
+      line.error = line.where() + error.what();
+    }
+  }
+  return lines;
+}
+
+// Writes answers in order, as far as they are known.
+class Answers {
+ public:
+  Answers(Engine& engine, std::vector<Line>& lines) : engine_(engine), lines_(lines) {}
+
+  void write() {
+    for (; next_ < lines_.size(); ++next_) {
+      Line& line = lines_[next_];
+      Json answer;
+      if (line.request) {
+        std::optional<Result> result = engine_.take(*line.request);
+        if (!result) return;
+        try {
+          if (result->error) std::rethrow_exception(result->error);
+          answer = to_json(*result, line.sampling, engine_.model());
+        } catch (const std::exception& error) {
+          line.error = line.where() + error.what();
+        }
+      }
+      if (!line.error.empty()) {
+        ++failed_;
+        answer = Json::object();
+        answer["error"] = line.error;
+      }
+      print(dump(answer) + '\n');
+    }
+  }
+
+  [[nodiscard]] std::size_t failed() const { return failed_; }
+
+ private:
+  Engine& engine_;
+  std::vector<Line>& lines_;
+  std::size_t next_ = 0, failed_ = 0;
+};
+
+}  // namespace
+
+int run_batch(const std::string& file, const Sampling& defaults, const ModelOptions& options) {
+  std::vector<Line> lines = read_lines(file, defaults);
+  const std::shared_ptr<const Model> model = load(options);
+  Engine engine(model, engine_options(options));
+  for (Line& line : lines) {
+    if (!line.error.empty()) continue;
+    try {
+      line.request = engine.submit(make_request(*model, line.prompt, line.sampling, line.where()));
+    } catch (const std::exception& error) {
+      line.error = line.where() + error.what();
+    }
+  }
+  Answers answers(engine, lines);
+  while (!interrupted() && engine.step()) answers.write();
+  if (interrupted()) {
+    for (const Line& line : lines) {
+      if (line.request) engine.cancel(*line.request);
+    }
+    while (engine.step()) {
+    }
+  }
+  answers.write();
+
+  const EngineStatistics run = engine.statistics();
+  note("{} prompts{}, {} new tokens in {:.2f} s ({:.1f} per second) and {} steps, {}", lines.size(),
+       answers.failed() == 0 ? "" : fmt::format(" ({} failed)", answers.failed()), run.new_tokens, run.seconds,
+       run.seconds > 0 ? static_cast<double>(run.new_tokens) / run.seconds : 0.0, run.steps, how_it_runs(*model, options));
+  if (interrupted()) return kInterrupted;
+  return answers.failed() == 0 ? kDone : kFailed;
+}
+
+}  // namespace anthesis::cli

@@ -1,0 +1,14 @@
+// `anthesis generate --batch`: many prompts as one continuous batch.
+#pragma once
+
+#include <string>
+
+#include "cli/model_options.h"
+#include "cli/sampling_options.h"
+
+namespace anthesis::cli {
+
+/// Runs every line of `file` ("-": standard input) with its own options over `defaults`; returns the exit code.
+int run_batch(const std::string& file, const Sampling& defaults, const ModelOptions& options);
+
+}  // namespace anthesis::cli
