@@ -13,7 +13,7 @@ namespace anthesis {
 
 struct EngineOptions {
   int threads = 0;                        ///< that run the kernels, this one included; 0: one per processor this process may use
-  std::vector<int> affinity;              ///< processors to pin them to; empty: not pinned
+  std::vector<int> affinity{};            ///< processors to pin them to; empty: not pinned
   std::int64_t rows_per_step = 512;       ///< token rows of one step at most; longer prompts run in chunks. No influence on results.
   std::int64_t max_sequences = 256;       ///< that run at the same time
   std::int64_t kv_tokens = 0;             ///< tokens of KV in all; 0: a quarter of the machine's memory

@@ -18,9 +18,9 @@ namespace anthesis {
 struct LoadOptions {
   DType dtype = DType::f32;  ///< the format of the weights in memory; only f32 yet, others are refused by name
   int threads = 0;           ///< that pack the weights; 0: one per processor this process may use
-  std::string revision;      ///< of a model named by hub id: a branch, tag or commit; empty: "main"
+  std::string revision{};    ///< of a model named by hub id: a branch, tag or commit; empty: "main"
   /// Called now and then from the loading thread with the bytes packed so far and in all.
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress{};
 };
 
 /// What was loaded from where.
