@@ -18,9 +18,8 @@ all-%: configure-%
 build: configure-release
 	@cmake --build --preset release --parallel $(JOBS) --target anthesis_program
 
-demo: configure-release
-	@cmake --build --preset release --parallel $(JOBS) --target anthesis_program example_logit_lens
-	@tools/demo build
+demo: build
+	@build/anthesis demo
 
 test: all-release
 	@$(CTEST) --test-dir build
