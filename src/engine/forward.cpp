@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/fail.h"
 #include "core/float_environment.h"
@@ -265,6 +266,36 @@ Request row_request(const ForwardInput& input, const Batch& batch, std::int64_t 
   return request;
 }
 
+// One request per row. Whatever happens, none stays behind in the engine.
+class Submitted {
+ public:
+  Submitted(Engine& engine, std::int64_t rows) : engine_(engine), ids_(static_cast<std::size_t>(rows)) {}
+  ~Submitted() {
+    for (const auto& id : ids_) {
+      if (id) engine_.cancel(*id);
+    }
+    for (std::int64_t row = 0; row < static_cast<std::int64_t>(ids_.size()); ++row) {
+      try {
+        if (has(row)) finish(row);
+      } catch (...) {  // the first error is on its way already
+      }
+    }
+  }
+  Submitted(const Submitted&) = delete;
+  Submitted& operator=(const Submitted&) = delete;
+
+  void submit(std::int64_t row, Request request) { ids_[static_cast<std::size_t>(row)] = engine_.submit(std::move(request)); }
+  [[nodiscard]] bool has(std::int64_t row) const { return ids_[static_cast<std::size_t>(row)].has_value(); }
+  Result finish(std::int64_t row) {
+    const RequestId id = *std::exchange(ids_[static_cast<std::size_t>(row)], std::nullopt);
+    return engine_.finish(id);
+  }
+
+ private:
+  Engine& engine_;
+  std::vector<std::optional<RequestId>> ids_;
+};
+
 }  // namespace
 
 ForwardOutput forward(Engine& engine, const ForwardInput& input) {
@@ -277,27 +308,17 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
   const bool logits = input.output_logits || !input.labels.empty();
 
   // Everything is submitted at once, so that the rows run as one batch.
-  std::vector<std::optional<RequestId>> running(static_cast<std::size_t>(batch.rows));
+  Submitted running(engine, batch.rows);
   std::vector<std::shared_ptr<Capture>> captures(static_cast<std::size_t>(batch.rows));
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     Request request = row_request(input, batch, row, config);
     if (request.ids.empty() && request.embeddings.empty()) continue;  // padding only: there is nothing to compute
-    const auto at = static_cast<std::size_t>(row);
     request.head_mask = head_mask;
     request.logits = logits ? LogitRows::all : probs ? LogitRows::last : LogitRows::none;
-    captures[at] = std::make_shared<Capture>(wanted_values(input, named, config));
-    if (input.output_hidden_states || input.output_attentions || !named.empty()) request.visitor = captures[at];
-    try {
-      running[at] = engine.submit(std::move(request));
-    } catch (...) {
-      for (const auto& id : running) {
-        if (id) engine.cancel(*id);
-      }
-      for (const auto& id : running) {
-        if (id) engine.finish(*id);
-      }
-      throw;
-    }
+    std::shared_ptr<Capture>& capture = captures[static_cast<std::size_t>(row)];
+    capture = std::make_shared<Capture>(wanted_values(input, named, config));
+    if (input.output_hidden_states || input.output_attentions || !named.empty()) request.visitor = capture;
+    running.submit(row, std::move(request));
   }
 
   ForwardOutput output;
@@ -315,11 +336,11 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
 
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const auto at = static_cast<std::size_t>(row);
-    if (!running[at]) {
+    if (!running.has(row)) {
       if (input.past_key_values) past->rows[at] = input.past_key_values->rows[at];
       continue;
     }
-    Result result = engine.finish(*running[at]);
+    Result result = running.finish(row);
     past->rows[at] = result.past;
     if (logits) place(result.logits, ValueId::logits, batch, row, output.logits);
     const Capture& capture = *captures[at];
