@@ -1,4 +1,5 @@
-// Pages and sequences against a plain model of them: random growing, forking, truncating, with a marker written for every token.
+// Pages and sequences against a plain model of them: random growing, forking, truncating, with a marker written for every
+// token.
 #include "cache/kv_sequence.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ void write(const KvSequence& sequence, std::int64_t token, float marker) {
 bool holds(const KvSequence& sequence, std::int64_t token, float marker) {
   for (std::int64_t layer = 0; layer < kGeometry.layers; ++layer) {
     const KvView view = sequence.view(layer);
-    if (view.keys(token / kPageTokens, 1)[2 * kPageTokens + token % kPageTokens] != marker + static_cast<float>(layer)) return false;
+    if (view.keys(token / kPageTokens, 1)[2 * kPageTokens + token % kPageTokens] != marker + static_cast<float>(layer))
+      return false;
     if (view.values(token / kPageTokens, 2)[token % kPageTokens * view.padded_dim + 4] != -marker) return false;
   }
   return true;
@@ -132,7 +134,8 @@ TEST(KvSequence, RandomHistories) {
       }
       for (std::size_t s = 0; s < sequences.size(); ++s) {
         ASSERT_EQ(sequences[s].length(), static_cast<std::int64_t>(expected[s].size()));
-        for (std::size_t t = 0; t < expected[s].size(); ++t) ASSERT_TRUE(holds(sequences[s], static_cast<std::int64_t>(t), expected[s][t]));
+        for (std::size_t t = 0; t < expected[s].size(); ++t)
+          ASSERT_TRUE(holds(sequences[s], static_cast<std::int64_t>(t), expected[s][t]));
       }
     }
     sequences.clear();

@@ -1,5 +1,5 @@
-// Small random BLOOMs on disk, for tests that want many shapes. The weights are alive: attention is neither flat nor a spike, all
-// biases and norms matter.
+// Small random BLOOMs on disk, for tests that want many shapes. The weights are alive: attention is neither flat nor a spike,
+// all biases and norms matter.
 #pragma once
 
 #include <unistd.h>
@@ -43,7 +43,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     static int count = 0;
-    path_ = std::filesystem::temp_directory_path() / ("anthesis-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
+    path_ =
+        std::filesystem::temp_directory_path() / ("anthesis-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() {
@@ -103,9 +104,10 @@ inline void write_random_model(const std::filesystem::path& folder, const Shape&
   }
   norm("ln_f");
   write_safetensors(folder / "model.safetensors", tensors);
-  std::ofstream(folder / "config.json") << R"({"model_type": "bloom", "architectures": ["BloomForCausalLM"], "vocab_size": )" << shape.vocab
-                                        << R"(, "hidden_size": )" << h << R"(, "n_layer": )" << shape.layers << R"(, "n_head": )"
-                                        << shape.heads << R"(, "layer_norm_epsilon": 1e-05, "apply_residual_connection_post_layernorm": )"
+  std::ofstream(folder / "config.json") << R"({"model_type": "bloom", "architectures": ["BloomForCausalLM"], "vocab_size": )"
+                                        << shape.vocab << R"(, "hidden_size": )" << h << R"(, "n_layer": )" << shape.layers
+                                        << R"(, "n_head": )" << shape.heads
+                                        << R"(, "layer_norm_epsilon": 1e-05, "apply_residual_connection_post_layernorm": )"
                                         << (shape.residual_post_layernorm ? "true" : "false")
                                         << R"(, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 3})";
 }

@@ -39,7 +39,8 @@ TEST(Values, PatternsSelectInTheOrderOfThePass) {
             (std::vector<std::string>{"layers.1.mlp.mlp_activation", "layers.1.mlp.mlp_neurons", "layers.1.mlp.mlp_output"}));
   EXPECT_EQ(names("*.layer_mid,layers.0.layer_mid").size(), 2U) << "each once";
   EXPECT_EQ(names("").size(), 0U);
-  for (const std::string& name : names("*")) EXPECT_EQ(name.find("query_key_value_output"), std::string::npos) << "not a listed value";
+  for (const std::string& name : names("*"))
+    EXPECT_EQ(name.find("query_key_value_output"), std::string::npos) << "not a listed value";
   EXPECT_EQ(names("layers.0.self_attn.query_key_value_output").size(), 1U) << "but it can be spelt out";
   EXPECT_EQ(names("*").size(), 5U + 2U * 17U);
 }
@@ -97,7 +98,9 @@ TEST(Capture, KeepsChosenPositions) {
 
 class Thrower final : public ValueVisitor {
  public:
-  [[nodiscard]] bool wants(ValueId id, std::int64_t) const override { return id == ValueId::layer_input || id == ValueId::mlp_input; }
+  [[nodiscard]] bool wants(ValueId id, std::int64_t) const override {
+    return id == ValueId::layer_input || id == ValueId::mlp_input;
+  }
   void visit(const ValuePoint& point) override {
     seen.push_back(point.id);
     throw std::runtime_error("seen enough");
