@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "cli/errors.h"
@@ -17,11 +17,11 @@ namespace {
 constexpr std::size_t kWidth = 100;  // of the help
 constexpr std::size_t kColumn = 34;  // where its explanations begin
 
-// Words of `text`, in lines that begin with `indent` blanks after the first.
+// Words of `text`, in lines that begin with `indent` blanks after the first, which has `column` characters already.
 std::string wrapped(std::string_view text, std::size_t column, std::size_t indent) {
   std::string result;
-  for (std::size_t begin = 0; (begin = text.find_first_not_of(' ', begin)) != std::string_view::npos;) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
+  for (std::size_t begin = 0; (begin = text.find_first_not_of(" \n", begin)) != std::string_view::npos;) {
+    const std::size_t end = std::min(text.find_first_of(" \n", begin), text.size());
     if (column + 1 + (end - begin) > kWidth && column > indent) {
       result += '\n' + std::string(indent, ' ');
       column = indent;
@@ -153,11 +153,17 @@ std::vector<std::string> CommandLine::given() const {
 }
 
 void CommandLine::refuse(const std::string& text) const {
-  throw UsageError(fmt::format("[{}] {}; see anthesis {} --help", command_, text, command_));
+  throw UsageError(
+      fmt::format("[{}] {}{} anthesis {} --help", command_, text, text.ends_with('?') ? " See" : "; see", command_));
 }
 
 std::string CommandLine::help() const {
-  std::string text = fmt::format("usage: anthesis {} {}\n\n{}\n", command_, usage_, about_);
+  std::string text = fmt::format("usage: anthesis {} {}\n", command_, usage_);
+  for (std::size_t begin = 0; begin < about_.size();) {  // paragraphs
+    const std::size_t end = std::min(about_.find("\n\n", begin), about_.size());
+    text += '\n' + wrapped(std::string_view(about_).substr(begin, end - begin), 0, 0) + '\n';
+    begin = end + 2;
+  }
   for (const Entry& entry : entries_) {
     if (entry.names.empty()) {
       text += fmt::format("\n{}:\n", entry.help);

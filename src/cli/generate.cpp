@@ -46,7 +46,7 @@ constexpr std::string_view kAbout =
 constexpr std::string_view kExamples =
     "  anthesis generate -p 'All human beings are born'\n"
     "  anthesis generate bigscience/bloom-560m -p 'Il était une fois' --max-new-tokens 50 --temperature 0.8 --top-p 0.95\n"
-    "  echo '{\"prompt\": \"Article 3\\n\"}' | anthesis generate --batch - --max-new-tokens 40 --stop '.'\n"
+    "  printf '%s' '{\"prompt\": \"Article 3\\n\"}' | anthesis generate --batch - --max-new-tokens 40 --stop '.'\n"
     "  anthesis generate --ids '36 79 79' --num-beams 4 --num-return-sequences 4 --json";
 
 // Sends the text of one output to the terminal while it grows.

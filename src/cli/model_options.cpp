@@ -56,7 +56,7 @@ void check_dtype(const CommandLine& line, const std::string& text) {
   if (*dtype != DType::f32) {
     line.refuse(
         fmt::format("--dtype is {0}, and this version has no {0} kernels yet: it computes in f32, "
-                    "from files in f32, f16 and bf16; leave --dtype off",
+                    "from files in f32, f16 and bf16",
                     text));
   }
 }
@@ -120,7 +120,7 @@ void add_model_and_text(CommandLine& line, ModelAndText& arguments) {
   line.positional("TEXT", arguments.second);
 }
 
-void settle(const CommandLine& line, const ModelAndText& arguments, ModelOptions& options, std::optional<std::string>& text) {
+void place(const CommandLine& line, const ModelAndText& arguments, ModelOptions& options, std::optional<std::string>& text) {
   const auto is_model = [&](const std::string& name) {
     std::error_code ignored;
     if (std::filesystem::is_directory(name, ignored)) return true;
@@ -131,13 +131,16 @@ void settle(const CommandLine& line, const ModelAndText& arguments, ModelOptions
       return false;
     }
   };
-  if (arguments.second) {
+  std::optional<std::string> rest = arguments.second;
+  if (arguments.second || (arguments.first && is_model(*arguments.first))) {
     options.model = arguments.first;
-    text = arguments.second;
-  } else if (arguments.first) {
-    (is_model(*arguments.first) ? options.model : text) = arguments.first;
+  } else {
+    rest = arguments.first;
   }
-  settle(line, options);
+  if (!rest) return;
+  if (text)
+    line.refuse(fmt::format("\"{}\" is one text too many: one is given by an option, and no model is called that", *rest));
+  text = rest;
 }
 
 std::filesystem::path tokenizer_folder(const ModelOptions& options) {

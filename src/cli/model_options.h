@@ -40,8 +40,8 @@ struct ModelAndText {
   std::optional<std::string> first, second;
 };
 void add_model_and_text(CommandLine& line, ModelAndText& arguments);
-/// Moves the arguments to where they belong.
-void settle(const CommandLine& line, const ModelAndText& arguments, ModelOptions& options, std::optional<std::string>& text);
+/// Moves the arguments to where they belong; refuses a TEXT where `text` was given by an option already.
+void place(const CommandLine& line, const ModelAndText& arguments, ModelOptions& options, std::optional<std::string>& text);
 
 /// The folder of the model, which need not have more than a tokenizer.
 std::filesystem::path tokenizer_folder(const ModelOptions& options);

@@ -71,7 +71,8 @@ int run_command(std::vector<std::string> arguments) {
     if (command.name == name) return command.run(arguments);
     names.emplace_back(command.name);
   }
-  asked_wrongly("anthesis", "there is no command {}{}; see anthesis --help", name, did_you_mean(name, names));
+  const std::string meant = did_you_mean(name, names);
+  asked_wrongly("anthesis", "there is no command {}{}{} anthesis --help", name, meant, meant.empty() ? "; see" : " See");
 }
 
 int report(const char* what, int code) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <random>
@@ -164,13 +165,19 @@ struct FromTexts {
   }
   Json operator()(std::optional<Ids> S::*) const { return ids(); }
   Json operator()(Ids S::*) const { return ids(); }
-  Json operator()(Texts S::*) const { return texts; }
+  Json operator()(Texts S::*) const {
+    for (const std::string& text : texts) {
+      if (text.empty()) refuse(who, what, "empty", "a text");
+    }
+    return texts;
+  }
   Json operator()(Biases S::*) const {
     Json biases = Json::object();
     for (const std::string& text : texts) {
-      const std::size_t equals = text.find('=');
-      const std::optional<double> bias = equals == std::string::npos ? std::nullopt : parse_number(text.substr(equals + 1));
-      if (!bias) refuse(who, what, fmt::format("\"{}\"", text), "a token id and a number, as 42=-1.5");
+      const std::size_t equals = std::min(text.find('='), text.size());
+      const std::optional<std::int64_t> token = parse_integer(std::string_view(text).substr(0, equals));
+      const std::optional<double> bias = parse_number(std::string_view(text).substr(std::min(equals + 1, text.size())));
+      if (!token || !bias) refuse(who, what, fmt::format("\"{}\"", text), "a token id and a number, as 42=-1.5");
       biases[text.substr(0, equals)] = *bias;
     }
     return biases;

@@ -118,14 +118,14 @@ int score(const Arguments& arguments) {
   add_model_options(line, options);
   add_engine_options(line, options);
   if (!line.parse(arguments)) return kDone;
-  const bool named = text.has_value();
-  settle(line, given, options, text);
-  if (text.has_value() + file.has_value() + id_text.has_value() > 1 || (named && given.second)) {
+  place(line, given, options, text);
+  if (text.has_value() + file.has_value() + id_text.has_value() > 1) {
     line.refuse("TEXT, -p, --file and --ids each name what to score: give one");
   }
   if (stride > 0 && window == 0) line.refuse("--stride is the distance between windows: give their length with --window");
   if (stride > window && window > 0)
     line.refuse(fmt::format("--stride is {} and would leave out tokens between windows of {}", stride, window));
+  settle(line, options);
   std::vector<TokenId> ids;
   if (id_text) ids = parse_ids(*id_text, line.command(), "--ids");
   if (file) text = Source(*file).rest();

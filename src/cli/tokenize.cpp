@@ -114,8 +114,9 @@ int tokenize(const Arguments& arguments) {
   line.flag("--jsonl", jsonl, "one JSON string per line of standard input");
   add_model_options(line, options);
   if (!line.parse(arguments)) return kDone;
-  settle(line, given, options, text);
+  place(line, given, options, text);
   if (jsonl && text) line.refuse("--jsonl reads standard input, so there can be no TEXT");
+  settle(line, options);
 
   if (!jsonl && !text) text = read_text_from_input("the text");
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(options);
@@ -148,8 +149,9 @@ int detokenize(const Arguments& arguments) {
   line.flag("--jsonl", jsonl, "one JSON list of ids per line of standard input");
   add_model_options(line, options);
   if (!line.parse(arguments)) return kDone;
-  settle(line, given, options, text);
+  place(line, given, options, text);
   if (jsonl && text) line.refuse("--jsonl reads standard input, so there can be no TEXT");
+  settle(line, options);
 
   if (!jsonl && !text) text = read_text_from_input("the ids");
   const std::vector<TokenId> ids = text ? parse_ids(*text, line.command(), "the input") : std::vector<TokenId>();
