@@ -1,10 +1,34 @@
-# The only place that sets instruction-set flags, one file at a time.
+# The only place that sets instruction-set flags, one file at a time. Files for other architectures are left out.
+function(anthesis_kernel_file file)
+  set_source_files_properties(src/kernels/${file} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+endfunction()
+function(anthesis_leave_out file)
+  set_source_files_properties(src/kernels/${file} PROPERTIES HEADER_FILE_ONLY ON)
+endfunction()
+
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  function(anthesis_isa file)
-    if(EXISTS ${PROJECT_SOURCE_DIR}/src/kernels/${file})
-      set_source_files_properties(src/kernels/${file} PROPERTIES COMPILE_OPTIONS "${ARGN}")
-    endif()
-  endfunction()
-  anthesis_isa(avx2.cpp -mavx2 -mfma)
-  anthesis_isa(avx512.cpp -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+  anthesis_kernel_file(avx2.cpp -mavx2 -mfma)
+  # GCC's own header initialises a variable with itself, which GCC then warns of.
+  anthesis_kernel_file(avx512.cpp -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -Wno-uninitialized -Wno-maybe-uninitialized)
+  anthesis_leave_out(machine_any.cpp)
+else()
+  anthesis_leave_out(avx2.cpp)
+  anthesis_leave_out(avx512.cpp)
+  anthesis_leave_out(machine_x86.cpp)
+endif()
+
+if(ANTHESIS_BUILD_TESTS)
+  # The scalar kernels once more, with fused multiply-add as an instruction: the same bits, quick enough to test against.
+  add_library(anthesis_kernels_oracle STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/kernels/scalar_fma.cpp)
+  target_link_libraries(anthesis_kernels_oracle PUBLIC anthesis_kernels)
+  target_include_directories(anthesis_kernels_oracle PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_compile_options(anthesis_kernels_oracle PRIVATE -mfma)
+  endif()
+
+  # A function with a weak symbol, compiled for one instruction set, could be linked for every machine.
+  add_test(NAME kernels.NoWeakSymbols
+    COMMAND sh ${PROJECT_SOURCE_DIR}/tests/kernels/no_weak_symbols.sh ${CMAKE_NM}
+      "$<FILTER:$<TARGET_OBJECTS:anthesis_kernels>,INCLUDE,/(avx|scalar)>"
+    COMMAND_EXPAND_LISTS)
 endif()

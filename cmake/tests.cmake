@@ -21,7 +21,7 @@ function(anthesis_tests name)
 endfunction()
 
 anthesis_tests(core anthesis_core)
-anthesis_tests(kernels anthesis_kernels)
+anthesis_tests(kernels anthesis_kernels anthesis_kernels_oracle)
 anthesis_tests(parallel anthesis_parallel)
 anthesis_tests(checkpoint anthesis_checkpoint nlohmann_json::nlohmann_json)
 anthesis_tests(tokenizer anthesis_tokenizer nlohmann_json::nlohmann_json)

@@ -1,0 +1,21 @@
+// x86: asks the processor, and the system that has to save its registers.
+#include "kernels/machine.h"
+
+namespace anthesis::kernels {
+
+namespace {
+
+bool has_scalar() noexcept { return true; }
+bool has_avx2() noexcept { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool has_avx512() noexcept {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+constexpr Built kBuilt[] = {{&scalar_table, has_scalar}, {&avx2_table, has_avx2}, {&avx512_table, has_avx512}};
+
+}  // namespace
+
+std::span<const Built> built() noexcept { return kBuilt; }
+
+}  // namespace anthesis::kernels

@@ -1,0 +1,9 @@
+// The leaf functions for any machine: slow where the build may not assume fused multiply-add, and right everywhere.
+#include "kernels/body.h"
+#include "kernels/lanes_scalar.h"
+
+namespace anthesis::kernels {
+
+constinit const Table scalar_table = make_table<ScalarLanes>("scalar");
+
+}  // namespace anthesis::kernels

@@ -1,0 +1,66 @@
+// The leaf functions of one instruction set. A Device owns the loops over threads; these own the numbers.
+//
+// A leaf function allocates nothing, starts no thread and keeps no state. All tables return the same bits.
+// Files compiled for an instruction set include this header, so it takes data only, no library: see lanes_scalar.h.
+#pragma once
+
+#include <cstdint>
+
+#include "core/matrix.h"
+
+namespace anthesis::kernels {
+
+/// Query rows of one sequence in one head over the first `keys` keys. Key j is seen by row i where j <= position + i.
+struct AttentionPart {
+  const float* queries = nullptr;  ///< [rows][head_dim], row_stride query_stride
+  float* outputs = nullptr;        ///< [rows][head_dim], row_stride output_stride
+  float* const* pages = nullptr;   ///< of the sequence; see KvView
+  std::int64_t query_stride = 0;
+  std::int64_t output_stride = 0;
+  std::int64_t keys_offset = 0;    ///< of this head's keys from the beginning of a page
+  std::int64_t values_offset = 0;  ///< of this head's values
+  std::int64_t head_dim = 0;
+  std::int64_t padded_dim = 0;
+  std::int64_t rows = 0;
+  std::int64_t position = 0;  ///< of row 0
+  std::int64_t keys = 0;
+  float slope = 0;
+  float scale = 1;
+  float head_mask = 1;
+  bool masked = false;  ///< head_mask is to be multiplied in
+};
+
+/// Panels [first, last) of a packed matrix.
+struct PanelRange {
+  const float* panels = nullptr;  ///< of the whole matrix
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+struct Table {
+  const char* name;
+  /// Columns 16 * first .. 16 * last of y = x . w.
+  void (*linear)(Matrix x, const PanelRange& w, Matrix y) noexcept;
+  /// into[i] += what[i]
+  void (*add)(float* into, const float* what, std::int64_t count) noexcept;
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, std::int64_t count,
+                     float* y) noexcept;
+  void (*gelu)(float* x, std::int64_t count) noexcept;
+  void (*attention_scores)(const AttentionPart& part, float* scores, std::int64_t stride) noexcept;
+  void (*softmax)(float* scores, std::int64_t keys) noexcept;
+  void (*attention_mix)(const AttentionPart& part, const float* pattern, std::int64_t stride) noexcept;
+  /// y[i] = exp(x[i]) for x <= 0, y[i] = tanh(x[i]): what softmax and gelu are made of, for tests.
+  void (*exp)(const float* x, std::int64_t count, float* y) noexcept;
+  void (*tanh)(const float* x, std::int64_t count, float* y) noexcept;
+};
+
+/// What a score is that its row does not see. kMaskedScore of the public API, which this header must not include.
+inline constexpr float kMasked = -3.4028234663852886e38F;
+
+extern const Table scalar_table;
+extern const Table avx2_table;  // these two only where the build is for x86
+extern const Table avx512_table;
+
+}  // namespace anthesis::kernels
