@@ -37,6 +37,7 @@ endif()
 file(GLOB program_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.cpp)
 if(program_sources AND TARGET anthesis)
   add_executable(anthesis_program ${program_sources})
+  target_include_directories(anthesis_program PRIVATE src)  # for "cli/..."; a test sees to it that nothing else is included
   target_link_libraries(anthesis_program PRIVATE
     anthesis_flags anthesis fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
   set_target_properties(anthesis_program PROPERTIES
