@@ -91,7 +91,8 @@ struct Checkpoint::Impl {
     take_weights(found);
     if (!uncovered.empty()) throw LoadError(uncovered);
     for (const auto& [name, rest] : found) {
-      ignored.push_back(shown(rest.tensor.name) + ": " + reason_to_ignore(name, model.config, rest.file->path().string()));
+      ignored.push_back(shown(rest.tensor.name) + ": " +
+                        reason_to_ignore(rest.tensor.name, model.config, rest.file->path().string()));
     }
   }
 

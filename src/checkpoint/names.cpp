@@ -1,7 +1,6 @@
 // BLOOM's weights by name and shape, and what to do with tensors of other names.
 #include "checkpoint/names.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "checkpoint/checkpoint.h"
@@ -63,20 +62,21 @@ std::string_view canonical_name(std::string_view name) noexcept {
   return name;
 }
 
-std::string reason_to_ignore(std::string_view name, const BloomConfig& config, std::string_view who) {
+std::string reason_to_ignore(std::string_view full_name, const BloomConfig& config, std::string_view who) {
+  const std::string_view name = canonical_name(full_name);
   for (std::string_view head : kHeads) {
     if (name.starts_with(head)) {
       fail<LoadError>(
           who,
           "{} belongs to a classification or question-answering head, expected a language model; its head is not supported",
-          shown(name));
+          shown(full_name));
     }
   }
   for (std::string_view part : kAdapters) {
     if (name.find(part) != std::string_view::npos) {
       fail<LoadError>(who,
                       "{} belongs to an adapter, expected the weights of a whole model; merge the adapter, or load it as one",
-                      shown(name));
+                      shown(full_name));
     }
   }
   for (std::string_view buffer : kBuffers) {
