@@ -58,8 +58,9 @@ void AddedTokenMatcher::split(std::string_view text, std::size_t begin, std::siz
     if (token->rstrip) {
       while (last < end && is_white_space(code_point_at(part, last).value)) last += code_point_at(part, last).length;
     }
+    if (first >= last) continue;  // the token before took all of it along
     if (done < first) parts.push_back({done, first, Vocabulary::kNone});
-    parts.push_back({std::min(first, last), last, token->token});
+    parts.push_back({first, last, token->token});
     done = last;
   }
   if (done != end) parts.push_back({done, end, Vocabulary::kNone});

@@ -16,7 +16,7 @@ namespace anthesis {
 /// Immutable. Tokens are indices of the Vocabulary.
 class BytePairs {
  public:
-  /// The vocabulary need not have a token for each of the 256 bytes.
+  /// The vocabulary is read here and not kept; it need not have a token for each of the 256 bytes.
   BytePairs(const Vocabulary& vocabulary, MergeTable merges);
 
   /// Appends the tokens of a piece. A byte without a token vanishes, and its neighbours become adjacent. Throws

@@ -477,7 +477,7 @@ class Reader {
     std::string_view rest = text_.substr(at);
     if (rest.starts_with("^")) rest.remove_prefix(1);
     const std::size_t end = rest.find(":]");
-    if (end == std::string_view::npos || rest.size() < 7 || rest.substr(0, end).find(']') != std::string_view::npos)
+    if (end == std::string_view::npos || rest.size() < 6 || rest.substr(0, end).find(']') != std::string_view::npos)
       return false;
     if (std::find(kNames.begin(), kNames.end(), rest.substr(0, end)) == kNames.end()) {
       throw Invalid{"an unknown class name between [: and :]"};

@@ -132,7 +132,7 @@ std::vector<AddedToken> only(std::vector<AddedToken> tokens, bool normalized) {
 struct Tokenizer::Impl {
   explicit Impl(TokenizerFile file)
       : vocabulary(std::move(file.vocabulary)),
-        byte_pairs(vocabulary, std::move(file.merges)),
+        byte_pairs(std::move(file.byte_pairs)),
         as_written(only(file.added_tokens, false)),
         normalized(only(file.added_tokens, true)),
         special(vocabulary.size()),

@@ -36,14 +36,14 @@ class FileReader {
     const JsonFields model = component_or_untyped(file.require("model"), "model", "BPE");
     check_model(model);
     Vocabulary vocabulary = read_vocabulary(model);
-    MergeTable merges = read_merges(model, vocabulary);
+    BytePairs byte_pairs(vocabulary, read_merges(model, vocabulary));
     std::vector<AddedToken> added = read_added_tokens(file, vocabulary);
     if (const auto twice = vocabulary.seal()) {
       fail<LoadError>(who_, "the tokens {} and {} both have the id {}, expected each id once",
                       in_quotes(vocabulary.text(twice->first)), in_quotes(vocabulary.text(twice->second)),
                       vocabulary.id(twice->first));
     }
-    return {std::move(vocabulary), std::move(merges), std::move(added), add_prefix_space, trim_offsets, keep_first_space};
+    return {std::move(vocabulary), std::move(byte_pairs), std::move(added), add_prefix_space, trim_offsets, keep_first_space};
   }
 
  private:

@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/merges.h"
+#include "tokenizer/byte_pairs.h"
 #include "tokenizer/vocabulary.h"
 
 namespace anthesis {
 
 struct TokenizerFile {
   Vocabulary vocabulary;                 ///< the model's tokens and the added ones
-  MergeTable merges;                     ///< by indices of the vocabulary
+  BytePairs byte_pairs;                  ///< of the model, which knows nothing of added tokens
   std::vector<AddedToken> added_tokens;  ///< each content once
   bool add_prefix_space = false;         ///< every piece that does not begin with a space gets one
   bool trim_offsets = false;             ///< offsets leave out a token's spaces ...
