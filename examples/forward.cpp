@@ -22,8 +22,8 @@ int main(int count, char** words) {
     row.insert(row.end(), ids.begin(), ids.end());
     auto& mask = input.attention_mask.emplace_back(padding, std::uint8_t{0});
     mask.insert(mask.end(), ids.size(), std::uint8_t{1});
-    auto& labels = input.labels.emplace_back(padding, std::int64_t{-100});
-    labels.insert(labels.end(), ids.begin(), ids.end());
+    auto& labels = input.labels.emplace_back(padding + 1, std::int64_t{-100});  // nothing predicts the first token
+    labels.insert(labels.end(), ids.begin() + 1, ids.end());
   }
   input.output_hidden_states = true;
   input.output_attentions = true;

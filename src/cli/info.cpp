@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <optional>
+#include <string>
 
 #include "anthesis/tokenizer.h"
 #include "cli/command_line.h"
@@ -37,7 +38,7 @@ Json config_json(const BloomConfig& config) {
   json["n_layer"] = config.n_layer;
   json["n_head"] = config.n_head;
   json["head_dim"] = config.head_dim();
-  json["layer_norm_epsilon"] = config.layer_norm_epsilon;
+  json["layer_norm_epsilon"] = std::stod(fmt::format("{}", config.layer_norm_epsilon));  // 1e-05, as the file says
   json["apply_residual_connection_post_layernorm"] = config.apply_residual_connection_post_layernorm;
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["bos_token_id"] = or_null(config.bos_token_id);

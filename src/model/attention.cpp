@@ -1,3 +1,4 @@
+// BLOOM's attention: keys and values go to the cache, queries attend over it, in the dark or in the open.
 #include <cmath>
 
 #include "model/bloom.h"
