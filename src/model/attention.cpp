@@ -1,4 +1,4 @@
-// BLOOM's attention: keys and values go to the cache, queries attend over it, in the dark or in the open.
+// BLOOM's attention. Keys and values go to the cache and are read from there; scores and pattern are written out only for those who look.
 #include <cmath>
 
 #include "model/bloom.h"
