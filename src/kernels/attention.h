@@ -12,105 +12,122 @@ namespace {
 
 inline constexpr std::int64_t kPage = 64;  // tokens of a page
 
-/// kRows rows from `row` on, kColumns times 16 keys from `key` on, which lie at `keys`.
-template <class Lanes, int kRows, int kColumns>
-inline void score_tile(const AttentionPart& part, const float* keys, std::int64_t row, std::int64_t key, float* scores,
-                       std::int64_t stride) noexcept {
-  Lanes sums[kRows][kColumns];
-  const Lanes masked = Lanes::broadcast(kMasked);
-  const std::int64_t seen = part.position + row;  // the last key that the first row sees
-  clear(sums);
-  if (key <= seen + kRows - 1) {
-    multiply<false>(part.queries + row * part.query_stride, part.query_stride, Columns{keys, kPage, 16}, part.head_dim, sums);
-  }
-#pragma GCC unroll 4
-  for (int n = 0; n < kColumns; ++n) {
-    const std::int64_t first = key + n * 16;
+/// Products of query and key become scores: scaled, with ALiBi, masked. For rows from `row` on and `count` keys from `key` on.
+template <class Lanes>
+void finish_scores(const AttentionPart& part, const float* products, std::int64_t row, std::int64_t rows, std::int64_t key,
+                   std::int64_t count, float* scores, std::int64_t stride) noexcept {
+  const Lanes masked = Lanes::broadcast(kMasked), scale = Lanes::broadcast(part.scale), slope = Lanes::broadcast(part.slope);
+  for (std::int64_t slot = 0; slot < count; slot += 16) {
+    const std::int64_t first = key + slot;
     // Key numbers are exact in float32 up to 2^24.
     const Lanes numbers = Lanes::broadcast(static_cast<float>(first)) + Lanes::count_up();
-    const Lanes bias = Lanes::broadcast(part.slope) * numbers;
-#pragma GCC unroll 6
-    for (int m = 0; m < kRows; ++m) {
-      Lanes& score = sums[m][n];
-      if (first > seen + m) {
-        score = masked;
-      } else {
-        score = fma(score, Lanes::broadcast(part.scale), bias);
-        if (first + 15 > seen + m) score = select_less(Lanes::broadcast(static_cast<float>(seen + m)), numbers, masked, score);
+    const Lanes bias = slope * numbers;
+    for (std::int64_t m = 0; m < rows; ++m) {
+      const std::int64_t last_seen = part.position + row + m;
+      Lanes score = masked;
+      if (first <= last_seen) {
+        score = fma(Lanes::load(products + m * kPage + slot), scale, bias);
+        if (first + 15 > last_seen) {
+          score = select_less(Lanes::broadcast(static_cast<float>(last_seen)), numbers, masked, score);
+        }
       }
+      store_lanes(score, scores + (row + m) * stride + first, count - slot);
     }
   }
-  store(sums, scores + row * stride + key, stride, part.keys - key);
 }
 
 template <class Lanes>
-inline void attention_scores(const AttentionPart& part, float* scores, std::int64_t stride) noexcept {
+void attention_scores(const AttentionPart& part, float* scores, std::int64_t stride) noexcept {
+  alignas(64) float products[Lanes::kTileRows][kPage];
   for (std::int64_t page = 0; page < part.keys; page += kPage) {
     const float* keys = part.pages[page / kPage] + part.keys_offset;
     const std::int64_t count = part.keys - page < kPage ? part.keys - page : kPage;
     for (std::int64_t row = 0; row < part.rows; row += Lanes::kTileRows) {
-      as_constant<Lanes::kTileRows>(part.rows - row, [&](auto rows) {
-        constexpr int kRows = decltype(rows)::value;
-        constexpr int kMost = most_columns<Lanes>(kRows);
-        for (std::int64_t slot = 0; slot < count; slot += kMost * 16) {
-          as_constant<kMost>((count - slot + 15) / 16, [&](auto columns) {
-            score_tile<Lanes, kRows, decltype(columns)::value>(part, keys + slot, row, page + slot, scores, stride);
-          });
-        }
-      });
+      const std::int64_t rows = part.rows - row < Lanes::kTileRows ? part.rows - row : Lanes::kTileRows;
+      // Blocks of 16 keys that lie in the future of all these rows are masked without a product.
+      const std::int64_t future = part.position + row + rows - page;
+      const std::int64_t seen = future < count ? future : count;
+      const int most = most_columns<Lanes>(rows);
+      for (std::int64_t slot = 0; slot < seen; slot += most * 16) {
+        const std::int64_t groups = (seen - slot + 15) / 16;
+        multiply<Lanes>(rows, groups < most ? static_cast<int>(groups) : most,
+                        {part.queries + row * part.query_stride,
+                         part.query_stride,
+                         {keys + slot, kPage, 16},
+                         part.head_dim,
+                         products[0] + slot,
+                         kPage,
+                         true,
+                         false});
+      }
+      finish_scores<Lanes>(part, products[0], row, rows, page, count, scores, stride);
     }
   }
 }
 
-/// outputs += pattern . values for kRows rows and the `count` keys of one page.
-template <bool kSkipZeros, class Lanes, int kRows>
-inline void mix_page(const float* pattern, std::int64_t pattern_stride, std::int64_t count, const float* values,
-                     const AttentionPart& part, std::int64_t row) noexcept {
-  constexpr int kMost = most_columns<Lanes>(kRows);
-  for (std::int64_t dim = 0; dim < part.padded_dim; dim += kMost * 16) {
-    as_constant<kMost>((part.padded_dim - dim) / 16, [&](auto columns) {
-      Lanes sums[kRows][decltype(columns)::value];
-      float* outputs = part.outputs + row * part.output_stride + dim;
-      load(outputs, part.output_stride, part.head_dim - dim, sums);
-      multiply<kSkipZeros>(pattern, pattern_stride, Columns{values + dim, part.padded_dim, 16}, count, sums);
-      store(sums, outputs, part.output_stride, part.head_dim - dim);
-    });
+/// The page's part of the pattern of some rows, with the head mask; ones behind the last key. Returns how many of it are zero.
+template <class Lanes>
+std::int64_t weigh(const AttentionPart& part, const float* pattern, std::int64_t stride, std::int64_t rows, std::int64_t count,
+                   float* weights) noexcept {
+  const Lanes head_mask = Lanes::broadcast(part.head_mask), ones = Lanes::broadcast(1.0F);
+  std::int64_t zeros = 0;
+  for (std::int64_t m = 0; m < rows; ++m) {
+    for (std::int64_t slot = 0; slot < count; slot += 16) {
+      const std::int64_t lanes = count - slot;
+      Lanes weight = load_lanes<Lanes>(pattern + m * stride + slot, lanes, 1.0F);
+      if (part.masked) weight = weight * head_mask;
+      if (lanes < 16) {
+        weight = select_less(Lanes::count_up(), Lanes::broadcast(static_cast<float>(lanes)), weight, ones);
+      }
+      weight.store(weights + m * kPage + slot);
+      zeros += count_zeros(weight);
+    }
+  }
+  return zeros;
+}
+
+/// Copies rows of `count` numbers.
+inline void copy_rows(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t count, float* to,
+                      std::int64_t to_stride) noexcept {
+  for (std::int64_t m = 0; m < rows; ++m) {
+    for (std::int64_t c = 0; c < count; ++c) to[m * to_stride + c] = from[m * from_stride + c];
   }
 }
 
 template <class Lanes>
-inline void attention_mix(const AttentionPart& part, const float* pattern, std::int64_t stride) noexcept {
+void attention_mix(const AttentionPart& part, const float* pattern, std::int64_t stride) noexcept {
   for (std::int64_t row = 0; row < part.rows; ++row) {
     for (std::int64_t d = 0; d < part.head_dim; ++d) part.outputs[row * part.output_stride + d] = 0.0F;
   }
-  const Lanes head_mask = Lanes::broadcast(part.head_mask), ones = Lanes::broadcast(1.0F), numbers = Lanes::count_up();
-  alignas(64) float weights[Lanes::kTileRows]
-                           [kPage];  // the page's part of the pattern, with the head mask; ones behind the last key
+  alignas(64) float weights[Lanes::kTileRows][kPage];
+  alignas(64) float edge[Lanes::kTileRows][64];  // outputs of a tile that reaches past head_dim
   for (std::int64_t page = 0; page < part.keys; page += kPage) {
     const float* values = part.pages[page / kPage] + part.values_offset;
     const std::int64_t count = part.keys - page < kPage ? part.keys - page : kPage;
     for (std::int64_t row = 0; row < part.rows; row += Lanes::kTileRows) {
-      as_constant<Lanes::kTileRows>(part.rows - row, [&](auto rows) {
-        constexpr int kRows = decltype(rows)::value;
-        std::int64_t zeros = 0;
-        for (int m = 0; m < kRows; ++m) {
-          for (std::int64_t slot = 0; slot < count; slot += 16) {
-            const float* from = pattern + (row + m) * stride + page + slot;
-            const std::int64_t lanes = count - slot;
-            Lanes weight = lanes >= 16 ? Lanes::load(from) : Lanes::load_first(from, lanes, 1.0F);
-            if (part.masked) weight = weight * head_mask;
-            if (lanes < 16) weight = select_less(numbers, Lanes::broadcast(static_cast<float>(lanes)), weight, ones);
-            weight.store(weights[m] + slot);
-            zeros += count_zeros(weight);
-          }
+      const std::int64_t rows = part.rows - row < Lanes::kTileRows ? part.rows - row : Lanes::kTileRows;
+      const std::int64_t zeros = weigh<Lanes>(part, pattern + row * stride + page, stride, rows, count, weights[0]);
+      if (zeros == rows * count) continue;  // keys of probability 0 are not added; most pages hold none or nothing else
+      const int most = most_columns<Lanes>(rows);
+      for (std::int64_t dim = 0; dim < part.padded_dim; dim += most * 16) {
+        const std::int64_t groups = (part.padded_dim - dim) / 16, left = part.head_dim - dim;
+        const int columns = groups < most ? static_cast<int>(groups) : most;
+        float* outputs = part.outputs + row * part.output_stride + dim;
+        Product product{weights[0], kPage,    {values + dim, part.padded_dim, 16}, count, outputs, part.output_stride,
+                        false,      zeros > 0};
+        if (left >= columns * 16) {
+          multiply<Lanes>(rows, columns, product);
+          continue;
         }
-        // Keys of probability 0 are not added. Most pages hold none or nothing else.
-        if (zeros == 0) {
-          mix_page<false, Lanes, kRows>(weights[0], kPage, count, values, part, row);
-        } else if (zeros < kRows * count) {
-          mix_page<true, Lanes, kRows>(weights[0], kPage, count, values, part, row);
+        for (std::int64_t m = 0; m < rows; ++m) {
+          for (std::int64_t c = left; c < columns * 16; ++c) edge[m][c] = 0.0F;
         }
-      });
+        copy_rows(outputs, part.output_stride, rows, left, edge[0], 64);
+        product.sums = edge[0];
+        product.sums_stride = 64;
+        multiply<Lanes>(rows, columns, product);
+        copy_rows(edge[0], 64, rows, left, outputs, part.output_stride);
+      }
     }
   }
 }

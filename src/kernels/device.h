@@ -18,15 +18,15 @@ namespace kernels {
 struct Table;
 }
 
-/// K is cut into this many contiguous ranges [K * r / 8, K * (r + 1) / 8), each summed by itself (fused multiply-add from 0, ascending),
-/// then folded: ((0+1)+(2+3))+((4+5)+(6+7)).
+/// K is cut into this many contiguous ranges [K * r / 8, K * (r + 1) / 8), each summed by itself (fused multiply-add from 0,
+/// ascending), then folded: ((0+1)+(2+3))+((4+5)+(6+7)).
 inline constexpr std::int64_t kKRanges = 8;
 
-/// One sequence's attention in one layer: its query rows of this step over all its keys. Query row i stands at position past + i and
-/// sees keys 0 .. past + i. The keys and values of this step are in the pages already.
+/// One sequence's attention in one layer: its query rows of this step over all its keys. Query row i stands at position past +
+/// i and sees keys 0 .. past + i. The keys and values of this step are in the pages already.
 struct AttentionJob {
-  Heads queries;               ///< [rows, heads, head_dim]
-  Heads outputs;               ///< [rows, heads, head_dim]
+  Heads queries;  ///< [rows, heads, head_dim]
+  Heads outputs;  ///< [rows, heads, head_dim]
   KvView kv;
   std::int64_t past = 0;
   const float* head_mask = nullptr;  ///< [heads], multiplies the pattern; null: none
@@ -55,25 +55,31 @@ class Device {
   void copy(Matrix from, Matrix to) const noexcept;
   /// out[r] = row ids[r] of the packed matrix.
   void gather(const PackedMatrix& from, const std::int32_t* ids, Matrix out) const noexcept;
-  /// y[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias, biased variance from a second pass. x and y may be the same.
+  /// y[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias, biased variance from a second pass. x and y may be the
+  /// same.
   void layer_norm(Matrix x, const float* weight, const float* bias, float epsilon, Matrix y) const noexcept;
   /// x * 0.5 * (1 + tanh(0.79788456 * x * (1 + 0.044715 x^2))), in place.
   void gelu(Matrix x) const noexcept;
 
-  /// Writes key and value rows [rows, heads, head_dim] of one sequence into its pages, from token `first` on (padding of values stays zero).
+  /// Writes key and value rows [rows, heads, head_dim] of one sequence into its pages, from token `first` on (padding of values
+  /// stays zero).
   void store_keys_values(Heads keys, Heads values, const KvView& kv, std::int64_t first) const noexcept;
 
   /// Floats of scratch that attention() needs for jobs of at most `keys` keys, all threads together.
   [[nodiscard]] std::int64_t attention_scratch(std::int64_t keys) const noexcept;
-  /// Scores, softmax, mix, for all jobs at once, each thread on its own part of `scratch`. Equal to the three below, bit for bit.
-  void attention(std::span<const AttentionJob> jobs, const AttentionBias& bias, std::int64_t heads, float* scratch) const noexcept;
+  /// Scores, softmax, mix, for all jobs at once, each thread on its own part of `scratch`. Equal to the three below, bit for
+  /// bit.
+  void attention(std::span<const AttentionJob> jobs, const AttentionBias& bias, std::int64_t heads,
+                 float* scratch) const noexcept;
 
   /// scores[head][row][key], [heads, rows, key_stride] with key_stride >= keys; keys that a row does not see are kMaskedScore.
-  void attention_scores(const AttentionJob& job, const AttentionBias& bias, float* scores, std::int64_t key_stride) const noexcept;
-  /// In place, over all `keys` of each of `rows` rows: max, exp, sum (lane l takes keys l, l + 16, ...; then a fixed tree), times 1 / sum.
-  /// exp is exactly 0 below a fixed cutoff, so masked keys are exactly 0 and change nothing.
+  void attention_scores(const AttentionJob& job, const AttentionBias& bias, float* scores,
+                        std::int64_t key_stride) const noexcept;
+  /// In place, over all `keys` of each of `rows` rows: max, exp, sum (lane l takes keys l, l + 16, ...; then a fixed tree),
+  /// times 1 / sum. exp is exactly 0 below a fixed cutoff, so masked keys are exactly 0 and change nothing.
   void softmax(float* scores, std::int64_t rows, std::int64_t keys, std::int64_t key_stride) const noexcept;
-  /// outputs = pattern (times head_mask) . values, by ascending key, fused multiply-add from 0; keys of probability exactly 0 are not added.
+  /// outputs = pattern (times head_mask) . values, by ascending key, fused multiply-add from 0; keys of probability exactly 0
+  /// are not added.
   void attention_mix(const AttentionJob& job, const float* pattern, std::int64_t key_stride) const noexcept;
 
   [[nodiscard]] ThreadPool& pool() const noexcept { return pool_; }

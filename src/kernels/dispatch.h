@@ -12,7 +12,8 @@ struct Table;  // kernels/table.h
 std::span<const Table* const> available() noexcept;
 /// The one with this name, or null.
 const Table* find(std::string_view name) noexcept;
-/// The fastest available, or the one that ANTHESIS_ISA names. Throws InvalidArgument where that one is unknown or cannot run here.
+/// The fastest available, or the one that ANTHESIS_ISA names. Throws InvalidArgument where that one is unknown or cannot run
+/// here.
 const Table& selected();
 std::string_view name(const Table& table) noexcept;
 

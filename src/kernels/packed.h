@@ -1,7 +1,8 @@
 // The packed layout of a weight matrix: one for all instruction sets.
 //
 // [outputs, inputs] is cut into panels of 16 outputs. A panel is [inputs][16]: the 16 weights that meet input k lie side by
-// side, so a kernel's 16 lanes are 16 outputs and k runs sequentially. Outputs past the last are zero. Panels follow one another.
+// side, so a kernel's 16 lanes are 16 outputs and k runs sequentially. Outputs past the last are zero. Panels follow one
+// another.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,8 @@ struct PackedMatrix {
 
 /// Fills panels [first, last) from `source`, the matrix's rows [outputs, inputs] as a file stores them (any alignment).
 /// Widening 16-bit numbers is exact. May be called for disjoint panels from many threads.
-void pack_panels(const PackedMatrix& into, const std::byte* source, FileDType dtype, std::int64_t first, std::int64_t last) noexcept;
+void pack_panels(const PackedMatrix& into, const std::byte* source, FileDType dtype, std::int64_t first,
+                 std::int64_t last) noexcept;
 
 /// `count` stored numbers as float32.
 void widen(const std::byte* source, FileDType dtype, std::int64_t count, float* into) noexcept;

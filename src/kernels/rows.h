@@ -5,6 +5,7 @@
 
 #include "kernels/functions.h"
 #include "kernels/table.h"
+#include "kernels/tile.h"
 
 namespace anthesis::kernels {
 namespace {
@@ -18,20 +19,7 @@ template <class Lanes, class Body>
   if (i < count) body(i, count - i);
 }
 template <class Lanes>
-[[gnu::always_inline]] inline Lanes load_lanes(const float* from, std::int64_t lanes, float fill) noexcept {
-  return lanes == 16 ? Lanes::load(from) : Lanes::load_first(from, lanes, fill);
-}
-template <class Lanes>
-[[gnu::always_inline]] inline void store_lanes(Lanes lanes, float* to, std::int64_t count) noexcept {
-  if (count == 16) {
-    lanes.store(to);
-  } else {
-    lanes.store_first(to, count);
-  }
-}
-
-template <class Lanes>
-inline void add(float* into, const float* what, std::int64_t count) noexcept {
+void add(float* into, const float* what, std::int64_t count) noexcept {
   for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) {
     store_lanes(load_lanes<Lanes>(into + i, lanes, 0) + load_lanes<Lanes>(what + i, lanes, 0), into + i, lanes);
   });
@@ -45,15 +33,15 @@ template <class Lanes, class Function>
   });
 }
 template <class Lanes>
-inline void gelu_row(float* x, std::int64_t count) noexcept {
+void gelu_row(float* x, std::int64_t count) noexcept {
   apply<Lanes>(x, count, x, [](Lanes lanes) { return gelu(lanes); });
 }
 template <class Lanes>
-inline void exp_row(const float* x, std::int64_t count, float* y) noexcept {
+void exp_row(const float* x, std::int64_t count, float* y) noexcept {
   apply<Lanes>(x, count, y, [](Lanes lanes) { return exp(lanes); });
 }
 template <class Lanes>
-inline void tanh_row(const float* x, std::int64_t count, float* y) noexcept {
+void tanh_row(const float* x, std::int64_t count, float* y) noexcept {
   apply<Lanes>(x, count, y, [](Lanes lanes) { return tanh(lanes); });
 }
 
@@ -61,8 +49,7 @@ inline void tanh_row(const float* x, std::int64_t count, float* y) noexcept {
 ///   mean = sum(x) / n,  variance = sum(fma(x - mean, x - mean, .)) / n,  scale = 1 / sqrt(variance + epsilon),
 ///   y = fma((x - mean) * scale, weight, bias); every division and the root rounded as IEEE 754 says.
 template <class Lanes>
-inline void layer_norm(const float* x, const float* weight, const float* bias, float epsilon, std::int64_t count,
-                       float* y) noexcept {
+void layer_norm(const float* x, const float* weight, const float* bias, float epsilon, std::int64_t count, float* y) noexcept {
   const float n = static_cast<float>(count);
   Lanes total = Lanes::zero();
   for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) { total = total + load_lanes<Lanes>(x + i, lanes, 0); });
@@ -86,7 +73,7 @@ inline void layer_norm(const float* x, const float* weight, const float* bias, f
 inline constexpr float kScoreFloor = kMasked / 2;
 
 template <class Lanes>
-inline void softmax(float* scores, std::int64_t keys) noexcept {
+void softmax(float* scores, std::int64_t keys) noexcept {
   Lanes top = Lanes::broadcast(kScoreFloor);
   for_lanes<Lanes>(keys,
                    [&](std::int64_t i, std::int64_t lanes) { top = max(load_lanes<Lanes>(scores + i, lanes, kMasked), top); });

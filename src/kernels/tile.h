@@ -16,50 +16,48 @@ constexpr int most_columns(std::int64_t rows) noexcept {
 /// Rows that a tile of this many groups of columns has registers for.
 template <class Lanes>
 constexpr int most_rows(int columns) noexcept {
-  return Lanes::kAccumulators / columns < Lanes::kTileRows ? Lanes::kAccumulators / columns : Lanes::kTileRows;
+  const int fit = Lanes::kAccumulators / columns;
+  return fit < Lanes::kTileRows ? fit : Lanes::kTileRows;
 }
 
-template <int kNumber>
-struct Constant {
-  static constexpr int value = kNumber;
-};
-
-/// Calls body(Constant<number>()) for a number from 1 to kMost: sizes known at run time become compile-time ones.
-template <int kMost, class Body>
-[[gnu::always_inline]] inline void as_constant(std::int64_t number, const Body& body) noexcept {
-  if constexpr (kMost > 1) {
-    if (number < kMost) return as_constant<kMost - 1>(number, body);
-  }
-  body(Constant<kMost>());
-}
-
-/// A right-hand side: element (k, c) of column group n lies at data[k * step + n * group + c].
+/// The right-hand side: element (k, c) of column group n lies at data[k * step + n * group + c].
 struct Columns {
   const float* data;
   std::int64_t step;
   std::int64_t group;
 };
 
-template <class Lanes, int kRows, int kColumns>
-[[gnu::always_inline]] inline void clear(Lanes (&sums)[kRows][kColumns]) noexcept {
+/// What a tile adds up: for k = 0 .. count - 1, ascending,
+///   sums[m][n] = fma(x[m][k], w[k][n], sums[m][n])
+struct Product {
+  const float* x;
+  std::int64_t x_stride;
+  Columns w;
+  std::int64_t count;
+  float* sums;  ///< whole groups of 16 columns
+  std::int64_t sums_stride;
+  bool fresh;       ///< the sums begin at 0 and not at what is in memory
+  bool skip_zeros;  ///< an x of zero is not added
+};
+
+template <class Lanes, int kRows, int kColumns, bool kSkipZeros>
+[[gnu::noinline]] void tile(const Product& p) noexcept {
+  Lanes sums[kRows][kColumns];
 #pragma GCC unroll 6
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int n = 0; n < kColumns; ++n) sums[m][n] = Lanes::zero();
+    for (int n = 0; n < kColumns; ++n) sums[m][n] = p.fresh ? Lanes::zero() : Lanes::load(p.sums + m * p.sums_stride + n * 16);
   }
-}
-
-/// sums[m][n] = fma(x[m][k], w[k][n], sums[m][n]) for k = 0 .. count - 1, ascending. With kSkipZeros an x of zero is not added.
-template <bool kSkipZeros, class Lanes, int kRows, int kColumns>
-[[gnu::always_inline]] inline void multiply(const float* x, std::int64_t x_stride, Columns w, std::int64_t count,
-                                            Lanes (&sums)[kRows][kColumns]) noexcept {
-  for (std::int64_t k = 0; k < count; ++k) {
+  const float* x = p.x;
+  const float* w = p.w.data;
+  const std::int64_t x_stride = p.x_stride, step = p.w.step, group = p.w.group;
+  for (std::int64_t k = p.count; k > 0; --k, ++x, w += step) {
     Lanes column[kColumns];
 #pragma GCC unroll 4
-    for (int n = 0; n < kColumns; ++n) column[n] = Lanes::load(w.data + k * w.step + n * w.group);
+    for (int n = 0; n < kColumns; ++n) column[n] = Lanes::load(w + n * group);
 #pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
-      const float factor = x[m * x_stride + k];
+      const float factor = x[m * x_stride];
       if constexpr (kSkipZeros) {
         if (factor == 0.0F) continue;
       }
@@ -68,47 +66,45 @@ template <bool kSkipZeros, class Lanes, int kRows, int kColumns>
       for (int n = 0; n < kColumns; ++n) sums[m][n] = fma(row, column[n], sums[m][n]);
     }
   }
-}
-
-/// sums = from + sums
-template <class Lanes, int kRows, int kColumns>
-[[gnu::always_inline]] inline void add_from(const float* from, std::int64_t stride, Lanes (&sums)[kRows][kColumns]) noexcept {
 #pragma GCC unroll 6
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int n = 0; n < kColumns; ++n) sums[m][n] = Lanes::load(from + m * stride + n * 16) + sums[m][n];
+    for (int n = 0; n < kColumns; ++n) sums[m][n].store(p.sums + m * p.sums_stride + n * 16);
   }
 }
 
-/// sums = the first `columns` columns in memory, 0 behind them.
 template <class Lanes, int kRows, int kColumns>
-[[gnu::always_inline]] inline void load(const float* from, std::int64_t stride, std::int64_t columns,
-                                        Lanes (&sums)[kRows][kColumns]) noexcept {
-#pragma GCC unroll 6
-  for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kColumns; ++n) {
-      const float* at = from + m * stride + n * 16;
-      sums[m][n] = columns >= n * 16 + 16 ? Lanes::load(at) : Lanes::load_first(at, columns - n * 16, 0.0F);
-    }
+[[gnu::always_inline]] inline void choose_columns(int columns, const Product& p) noexcept {
+  if constexpr (kColumns > 1) {
+    if (columns < kColumns) return choose_columns<Lanes, kRows, kColumns - 1>(columns, p);
   }
+  p.skip_zeros ? tile<Lanes, kRows, kColumns, true>(p) : tile<Lanes, kRows, kColumns, false>(p);
 }
 
-/// Writes the first `columns` columns.
-template <class Lanes, int kRows, int kColumns>
-[[gnu::always_inline]] inline void store(const Lanes (&sums)[kRows][kColumns], float* to, std::int64_t stride,
-                                         std::int64_t columns) noexcept {
-#pragma GCC unroll 6
-  for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kColumns; ++n) {
-      float* at = to + m * stride + n * 16;
-      if (columns >= n * 16 + 16) {
-        sums[m][n].store(at);
-      } else {
-        sums[m][n].store_first(at, columns - n * 16);
-      }
-    }
+template <class Lanes, int kRows>
+[[gnu::always_inline]] inline void choose_rows(std::int64_t rows, int columns, const Product& p) noexcept {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return choose_rows<Lanes, kRows - 1>(rows, columns, p);
+  }
+  choose_columns<Lanes, kRows, most_columns<Lanes>(kRows)>(columns, p);
+}
+
+/// Runs the tile of this size: rows <= kTileRows, columns (groups of 16) <= most_columns(rows).
+template <class Lanes>
+[[gnu::noinline]] void multiply(std::int64_t rows, int columns, const Product& p) noexcept {
+  choose_rows<Lanes, Lanes::kTileRows>(rows, columns, p);
+}
+
+template <class Lanes>
+[[gnu::always_inline]] inline Lanes load_lanes(const float* from, std::int64_t lanes, float fill) noexcept {
+  return lanes >= 16 ? Lanes::load(from) : Lanes::load_first(from, lanes, fill);
+}
+template <class Lanes>
+[[gnu::always_inline]] inline void store_lanes(Lanes lanes, float* to, std::int64_t count) noexcept {
+  if (count >= 16) {
+    lanes.store(to);
+  } else {
+    lanes.store_first(to, count);
   }
 }
 
