@@ -156,7 +156,11 @@ std::vector<std::int32_t> token_ids(const Keys& keys, std::string_view key, simd
   return ids;
 }
 
+/// Ids that are given take the place of the configuration's; null means none.
 void read_token_ids(const Keys& keys, BloomConfig& config) {
+  if (keys.is_null("bos_token_id")) config.bos_token_id.reset();
+  if (keys.is_null("eos_token_id")) config.eos_token_ids.clear();
+  if (keys.is_null("pad_token_id")) config.pad_token_id.reset();
   if (const auto* id = keys.find("bos_token_id")) config.bos_token_id = token_id(keys, "bos_token_id", *id, config);
   if (const auto* id = keys.find("eos_token_id")) config.eos_token_ids = token_ids(keys, "eos_token_id", *id, config);
   if (const auto* id = keys.find("pad_token_id")) config.pad_token_id = token_id(keys, "pad_token_id", *id, config);
@@ -204,9 +208,8 @@ ModelConfig parse_model_config(std::string_view text, std::string_view who) {
   config.tie_word_embeddings = keys.flag("tie_word_embeddings", true);
   refuse_other_computations(keys, config);
 
-  // Hugging Face's defaults are 1 and 2; null means none.
-  if (!keys.is_null("bos_token_id") && config.vocab_size > 1) config.bos_token_id = 1;
-  if (!keys.is_null("eos_token_id") && config.vocab_size > 2) config.eos_token_ids = {2};
+  if (config.vocab_size > 1) config.bos_token_id = 1;  // Hugging Face's defaults
+  if (config.vocab_size > 2) config.eos_token_ids = {2};
   read_token_ids(keys, config);
   if (const auto* length = keys.find("seq_length")) {
     config.seq_length = keys.whole("seq_length", *length, 0, std::numeric_limits<std::int32_t>::max());

@@ -1,7 +1,11 @@
 // simdjson's DOM behind the project's errors. Its parser copies the text, so that mapped files need no padding.
 #include "checkpoint/json.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
+#include <system_error>
 
 #include "checkpoint/text.h"
 #include "core/fail.h"
@@ -13,8 +17,12 @@ namespace {
 bool is_number_character(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'; }
 
 bool fits_64_bits(const std::string& number) {
-  if (number.find_first_of(".eE") != std::string::npos) return std::abs(std::strtod(number.c_str(), nullptr)) <= 1.7e308;
-  return number.size() <= 18;
+  if (number.find_first_of(".eE") != std::string::npos) return !std::isinf(std::strtod(number.c_str(), nullptr));
+  std::int64_t with_sign = 0;
+  std::uint64_t without = 0;
+  const char* end = number.data() + number.size();
+  return std::from_chars(number.data(), end, with_sign).ec != std::errc::result_out_of_range ||
+         std::from_chars(number.data(), end, without).ec == std::errc();
 }
 
 /// Where simdjson only says that some number is wrong: the first one that is too wide, behind the keys that lead to it.

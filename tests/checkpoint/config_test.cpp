@@ -132,6 +132,8 @@ TEST(Config, TextsThatAreNoConfig) {
   EXPECT_TRUE(contains(error(R"({"n_layer": 1, "n_layer": 2})"), "n_layer twice"));
   EXPECT_TRUE(contains(error(R"({"model_type": "bloom", "n_layer": 123456789012345678901234567890})"), "n_layer"));
   EXPECT_TRUE(contains(error(R"({"a": {"b": [1, {"c": 1e999}]}})"), "a b c holds 1e999"));
+  EXPECT_TRUE(contains(error(R"({"a": [-9223372036854775808, 18446744073709551615], "b:\"": 18446744073709551616})"),
+                       "b:\\\" holds 18446744073709551616"));
   error(std::string(100'000, '['));
   error(std::string("{\"a\":").append(100'000, '{'));
 }
@@ -221,6 +223,8 @@ TEST(Config, GenerationConfigOverridesIds) {
   EXPECT_EQ(config.bos_token_id, 1);
   EXPECT_EQ(config.eos_token_ids, (std::vector<std::int32_t>{3, 4}));
   EXPECT_EQ(config.pad_token_id, 3);
+  apply_generation_config(config, R"({"eos_token_id": null})", "generation_config.json");
+  EXPECT_TRUE(config.eos_token_ids.empty());
   EXPECT_TRUE(contains(error_of([&] { apply_generation_config(config, R"({"eos_token_id": 9})", "g"); }), "eos_token_id"));
   EXPECT_TRUE(contains(error_of([&] { apply_generation_config(config, "nothing", "g"); }), "generation_config.json"));
 }
