@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -43,16 +44,15 @@ std::size_t bucket_of(double key) noexcept {
 }
 
 /// The place of the element at which the weights, added by ascending key (of equal keys the first places first), reach
-/// `target`; the last one where they never do. No weights: each weighs 1. Linear but for sorting one bucket.
+/// `target` (above 0); the last one where they never do. Linear but for sorting one bucket.
 std::size_t crossing(std::span<const double> keys, std::span<const double> weights, double target,
                      SamplerWorkspace& workspace) {
-  const auto weight = [&](std::size_t i) { return weights.empty() ? 1.0 : weights[i]; };
   std::vector<double>& buckets = workspace.buckets;
   buckets.assign(kBuckets, 0.0);
   std::size_t last = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::size_t bucket = bucket_of(keys[i]);
-    buckets[bucket] += weight(i);
+    buckets[bucket] += weights[i];
     last = std::max(last, bucket);
   }
   std::size_t chosen = 0;
@@ -68,27 +68,44 @@ std::size_t crossing(std::span<const double> keys, std::span<const double> weigh
   std::sort(order.begin(), order.end(),
             [&](std::int32_t a, std::int32_t b) { return key(a) != key(b) ? key(a) < key(b) : a < b; });
   for (std::int32_t place : order) {
-    before += weight(static_cast<std::size_t>(place));
+    before += weights[static_cast<std::size_t>(place)];
     if (before >= target) return static_cast<std::size_t>(place);
   }
   return static_cast<std::size_t>(order.back());
+}
+
+/// The k-th highest of more than k scores; linear in them, whatever k is. What may still be among the k highest is collected
+/// until there are 2k, then the lower half goes.
+double kth_highest(std::size_t k, std::span<const double> scores, std::vector<double>& scratch) {
+  const auto halve = [&] {
+    std::nth_element(scratch.begin(), scratch.begin() + static_cast<std::ptrdiff_t>(k) - 1, scratch.end(), std::greater<>());
+    scratch.resize(k);
+    return scratch.back();
+  };
+  scratch.clear();
+  double bound = -kInfinity;
+  for (double score : scores) {
+    if (!(score > bound)) continue;
+    scratch.push_back(score);
+    if (scratch.size() == 2 * k) bound = halve();
+  }
+  return scratch.size() < k ? bound : halve();
 }
 
 /// Keeps the candidates for which keep(place) holds, in their order.
 template <class Keep>
 void filter(SamplerWorkspace& workspace, Keep keep) {
   std::size_t kept = 0;
-  const bool weighed = !workspace.weights.empty();
   for (std::size_t i = 0; i < workspace.ids.size(); ++i) {
     if (!keep(i)) continue;
     workspace.ids[kept] = workspace.ids[i];
     workspace.keys[kept] = workspace.keys[i];
-    if (weighed) workspace.weights[kept] = workspace.weights[i];
+    workspace.weights[kept] = workspace.weights[i];
     ++kept;
   }
   workspace.ids.resize(kept);
   workspace.keys.resize(kept);
-  if (weighed) workspace.weights.resize(kept);
+  workspace.weights.resize(kept);
 }
 
 double total_of(std::span<const double> weights) noexcept {
@@ -134,7 +151,6 @@ TokenId Sampler::choose(std::span<const float> logits, const History& history, s
 
 Distribution Sampler::distribution(std::span<const float> logits, const History& history, SamplerWorkspace& workspace) const {
   require_usable(logits);
-  workspace.weights.clear();
   if (options_.temperature == 0.0 && plain_) {
     const std::int64_t best = highest(logits);
     if (!(logits[static_cast<std::size_t>(best)] > -std::numeric_limits<float>::infinity())) nothing_left();
@@ -144,9 +160,8 @@ Distribution Sampler::distribution(std::span<const float> logits, const History&
   }
   process(logits, 0.0, history, workspace);
   gather(workspace);
-  if (options_.temperature == 0.0) {
-    const auto best = std::find(workspace.keys.begin(), workspace.keys.end(), 0.0) - workspace.keys.begin();
-    workspace.ids.assign(1, workspace.ids[static_cast<std::size_t>(best)]);
+  if (options_.temperature == 0.0) {  // only the highest are left, the lowest id first
+    workspace.ids.resize(1);
     workspace.weights.assign(1, 1.0);
     return {workspace.ids, workspace.weights, 1.0};
   }
@@ -213,18 +228,26 @@ void Sampler::forbid_repeats(const History& history, SamplerWorkspace& workspace
   }
 }
 
-// The ids that may be chosen, and how far each lies below the best one.
+// The ids that may be chosen, top_k of them and what equals the last one, and how far each lies below the best one. (Before the
+// temperature: it changes no order.)
 void Sampler::gather(SamplerWorkspace& workspace) const {
+  const std::vector<double>& scores = workspace.scores;
   double best = -kInfinity;
-  for (double score : workspace.scores) best = score > best ? score : best;
+  for (double score : scores) best = score > best ? score : best;
   if (!(best > -kInfinity)) nothing_left();
-  workspace.ids.resize(workspace.scores.size());
-  workspace.keys.resize(workspace.scores.size());
+  double bound = std::numeric_limits<double>::lowest();
+  if (options_.temperature == 0.0) {
+    bound = best;
+  } else if (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < scores.size()) {
+    bound = std::max(bound, kth_highest(static_cast<std::size_t>(options_.top_k), scores, workspace.keys));
+  }
+  workspace.ids.resize(scores.size());
+  workspace.keys.resize(scores.size());
   std::size_t count = 0;
-  for (std::size_t i = 0; i < workspace.scores.size(); ++i) {
+  for (std::size_t i = 0; i < scores.size(); ++i) {
     workspace.ids[count] = static_cast<TokenId>(i);
-    workspace.keys[count] = best - workspace.scores[i];
-    count += static_cast<std::size_t>(workspace.scores[i] > -kInfinity);
+    workspace.keys[count] = best - scores[i];
+    count += static_cast<std::size_t>(scores[i] >= bound);
   }
   workspace.ids.resize(count);
   workspace.keys.resize(count);
@@ -234,10 +257,6 @@ void Sampler::keep_likely(SamplerWorkspace& workspace) const {
   std::vector<double>& keys = workspace.keys;
   if (options_.temperature != 1.0) {
     for (double& key : keys) key /= options_.temperature;
-  }
-  if (options_.top_k > 0 && static_cast<std::size_t>(options_.top_k) < keys.size()) {
-    const double bound = keys[crossing(keys, {}, static_cast<double>(options_.top_k), workspace)];
-    filter(workspace, [&](std::size_t i) { return keys[i] <= bound; });
   }
   std::vector<double>& weights = workspace.weights;
   weights.resize(keys.size());
