@@ -103,6 +103,21 @@ TEST(Text, LinksLeadSomewhere) {
   EXPECT_GT(links, 0);
 }
 
+// README.md's promises name tests: [`Suite.Name`](file). They are there.
+TEST(Text, PromisesNameTests) {
+  const std::string readme = house::read(house::root() / "README.md");
+  const std::regex link(R"(\[((?:`\w+\.\w+`(?:, )?)+)\]\((tests/[^)]+)\))"), name(R"(`(\w+)\.(\w+)`)");
+  int names = 0;
+  for (std::sregex_iterator at(readme.begin(), readme.end(), link), end; at != end; ++at) {
+    const std::string list = (*at)[1], file = (*at)[2], tests = house::read(house::root() / file);
+    for (std::sregex_iterator each(list.begin(), list.end(), name); each != end; ++each, ++names) {
+      const std::regex test("TEST(_F|_P)?\\(" + (*each)[1].str() + ", " + (*each)[2].str() + "\\)");
+      EXPECT_TRUE(std::regex_search(tests, test)) << file << " has no test " << (*each)[0];
+    }
+  }
+  EXPECT_GE(names, 5);
+}
+
 // What README.md shows of embedding is the project that the tests build (tests/house/find_package).
 TEST(Text, ReadmeShowsTheProjectThatIsBuilt) {
   const std::string shown = "```cmake\n" + house::read(house::root() / "tests/house/find_package/CMakeLists.txt") + "```\n";
