@@ -62,6 +62,15 @@ JsonFields::JsonFields(const Json& value, std::string name, std::string_view who
   if (twice != fields_.end()) fail<LoadError>(who_, "{} has the field {} twice", name_, in_quotes(twice->first));
 }
 
+void JsonFields::require_only(std::initializer_list<std::string_view> known) const {
+  for (const auto& [field, value] : fields_) {
+    if (std::find(known.begin(), known.end(), field) == known.end()) {
+      fail<LoadError>(who_, "{} has the field {}, which is not known; expected only {}", name_, in_quotes(field),
+                      fmt::join(known, ", "));
+    }
+  }
+}
+
 std::optional<Json> JsonFields::find(std::string_view field) const {
   const auto found = std::lower_bound(fields_.begin(), fields_.end(), field,
                                       [](const auto& entry, std::string_view wanted) { return entry.first < wanted; });

@@ -3,6 +3,7 @@
 
 #include <simdjson.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,11 +26,13 @@ class JsonFields {
   JsonFields(const Json& value, std::string name, std::string_view who);
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  /// Throws LoadError where there is a field of another name: nobody knows what it would change.
+  void require_only(std::initializer_list<std::string_view> known) const;
   /// Nothing where there is no such field or it is null.
   [[nodiscard]] std::optional<Json> find(std::string_view field) const;
-  /// These throw LoadError where the field is missing or something else.
+  /// These throw LoadError where the field is missing or something else; require_bool also serves to check that alone.
   [[nodiscard]] Json require(std::string_view field) const;
-  [[nodiscard]] bool require_bool(std::string_view field) const;
+  bool require_bool(std::string_view field) const;
   [[nodiscard]] std::string_view require_string(std::string_view field) const;
   [[nodiscard]] simdjson::dom::array require_array(std::string_view field) const;
   /// Refuses the field by name unless it is absent, null or what does nothing.

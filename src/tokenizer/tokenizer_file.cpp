@@ -23,6 +23,8 @@ class FileReader {
 
   TokenizerFile read() {
     const JsonFields file(parse(), "the file", who_);
+    file.require_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+                       "decoder", "model"});
     if (const auto version = file.find("version"); version && describe(*version) != "\"1.0\"") {
       fail<LoadError>(who_, "version is {}, expected \"1.0\"", describe(*version));
     }
@@ -31,7 +33,9 @@ class FileReader {
     check_normalizer(file);
     const bool add_prefix_space = read_pre_tokenizer(file);
     const auto [trim_offsets, keep_first_space] = read_post_processor(file);
-    component(file.require("decoder"), "decoder", "ByteLevel");
+    const JsonFields decoder = component(file.require("decoder"), "decoder", "ByteLevel");
+    decoder.require_bool("add_prefix_space");  // as in the pre-tokenizer's trim_offsets, nothing follows from them
+    decoder.require_bool("trim_offsets");
 
     const JsonFields model = component_or_untyped(file.require("model"), "model", "BPE");
     check_model(model);
@@ -106,6 +110,7 @@ class FileReader {
       fail<LoadError>(who_, "invert of pre_tokenizer's Split is true, which is not supported; expected false");
     }
     const JsonFields pattern(split.require("pattern"), "pattern of pre_tokenizer's Split", who_);
+    pattern.require_only({"Regex"});
     check_pattern(pattern.require_string("Regex"));
     const JsonFields bytes = component(parts.at(1).value_unsafe(), "pre_tokenizer's second part", "ByteLevel");
     if (!bytes.find("use_regex") || bytes.require_bool("use_regex")) {
@@ -113,6 +118,7 @@ class FileReader {
                       "use_regex of pre_tokenizer's ByteLevel is true (as it is where it is not given), which is not "
                       "supported; expected false");
     }
+    bytes.require_bool("trim_offsets");
     return bytes.require_bool("add_prefix_space");
   }
 
@@ -137,6 +143,9 @@ class FileReader {
   }
 
   static void check_model(const JsonFields& model) {
+    model.require_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                        "byte_fallback", "ignore_merges", "vocab", "merges"});
+    if (model.find("fuse_unk")) model.require_bool("fuse_unk");  // says nothing without an unk_token
     if (const auto dropout = model.find("dropout"); dropout && describe(*dropout) != "0") {
       model.require_absent_or("dropout", "0");
     }

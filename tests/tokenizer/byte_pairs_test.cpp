@@ -126,9 +126,9 @@ TEST(PairQueues, OneOrder) {
   for (std::uint32_t seed = 0; seed < 200; ++seed) EXPECT_EQ(drain<HeapQueue>(seed), drain<BucketQueue>(seed));
 }
 
-// Every look at a pair costs a hash look-up and at most one queue operation, so their number says how the time grows. n pairs are
-// looked at first, and each of at most n merges makes two new ones; what is pushed is popped once. That is 6 n at most, whatever
-// the text.
+// Every look at a pair costs a hash look-up and at most one queue operation, so their number says how the time grows. n pairs
+// are looked at first, and each of at most n merges makes two new ones; what is pushed is popped once. That is 6 n at most,
+// whatever the text.
 TEST(BytePairs, WorkGrowsWithTheLength) {
   std::mt19937 random(6);
   Sample sample("abc");

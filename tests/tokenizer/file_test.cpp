@@ -51,10 +51,11 @@ TEST(TokenizerFile, WhatDoesNothingIsTaken) {
   expect_taken(at("/model/ignore_merges", false));
   expect_taken(at("/model/merges", json::array({json::array({"t", "h"}), json::array({"th", "e"})})));
   expect_taken(at("/model/merges", {"#version: 0.2", "t h", "th e"}));
-  expect_taken(at("/something_new", {1, 2}));
 }
 
 TEST(TokenizerFile, ComponentsAreRefusedByName) {
+  expect_refused(at("/something_new", 1), {"something_new"});
+  expect_refused(at("/model/something_new", 1), {"model", "something_new"});
   expect_refused(at("/version", "2.0"), {"version", "2.0", "1.0"});
   expect_refused(at("/truncation", {{"max_length", 5}}), {"truncation", "null"});
   expect_refused(at("/padding", {{"strategy", "BatchLongest"}}), {"padding", "null"});
@@ -67,7 +68,8 @@ TEST(TokenizerFile, ComponentsAreRefusedByName) {
   expect_refused(at("/pre_tokenizer/pretokenizers/0/type", "Digits"), {"pre_tokenizer", "Digits", "Split"});
   expect_refused(at("/pre_tokenizer/pretokenizers/0/behavior", "Removed"), {"behavior", "Removed", "Isolated"});
   expect_refused(at("/pre_tokenizer/pretokenizers/0/invert", true), {"invert"});
-  expect_refused(at("/pre_tokenizer/pretokenizers/0/pattern", {{"String", " "}}), {"pattern", "Regex"});
+  expect_refused(at("/pre_tokenizer/pretokenizers/0/pattern", {{"String", " "}}), {"pattern", "String", "Regex"});
+  expect_refused(at("/pre_tokenizer/pretokenizers/0/pattern/String", " "), {"pattern", "String", "Regex"});
   expect_refused(at("/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\s+"), {"expression", "\\s+", "not supported"});
   expect_refused(at("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a"), {"expression", "(a", "invalid"});
   expect_refused(at("/pre_tokenizer/pretokenizers/1/type", "Metaspace"), {"pre_tokenizer", "Metaspace", "ByteLevel"});
@@ -77,12 +79,14 @@ TEST(TokenizerFile, ComponentsAreRefusedByName) {
   expect_refused(at("/post_processor/type", "TemplateProcessing"), {"post_processor", "TemplateProcessing"});
   expect_refused(at("/post_processor/trim_offsets", "yes"), {"trim_offsets", "yes"});
   expect_refused(at("/decoder", nullptr), {"decoder"});
+  expect_refused(without("/decoder", "trim_offsets"), {"decoder", "trim_offsets"});
   expect_refused(at("/decoder/type", "WordPiece"), {"decoder", "WordPiece"});
   expect_refused(at("/model/type", "Unigram"), {"model", "Unigram", "BPE"});
   expect_refused(at("/model/dropout", 0.1), {"dropout", "0.1"});
   expect_refused(at("/model/unk_token", "<unk>"), {"unk_token", "<unk>"});
   expect_refused(at("/model/continuing_subword_prefix", "##"), {"continuing_subword_prefix", "##"});
   expect_refused(at("/model/end_of_word_suffix", "</w>"), {"end_of_word_suffix", "</w>"});
+  expect_refused(at("/model/fuse_unk", "yes"), {"fuse_unk", "yes"});
   expect_refused(at("/model/byte_fallback", true), {"byte_fallback"});
   expect_refused(at("/model/ignore_merges", true), {"ignore_merges"});
 }
