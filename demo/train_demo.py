@@ -6,12 +6,12 @@ languages that BLOOM was trained on; each adapter adds a language that the base 
 habit of answering a request. The model is far too small to know anything else: it exists so that
 loading, generating, adapters and internals can be tried, and tested, on weights that mean something.
 
-    train_demo.py --data TEXTS --stage all --out .          everything, about an hour on two cores
-    train_demo.py --data TEXTS --stage base --steps 500     a quick, bad base model
+    train_demo.py --data udhr --stage all --out .          everything, about an hour on two cores
+    train_demo.py --data udhr --stage base --steps 500     a quick, bad base model
 
-TEXTS is a folder with the declaration: one file CODE.txt a language (title, preamble, then each article's heading
+udhr is the folder with the declaration: one file CODE.txt a language (title, preamble, then each article's heading
 on a line of its own and its text), with the codes of the project "UDHR in Unicode", and INDEX.tsv, whose lines begin
-with a code and its BCP 47 tag. The texts are not part of Anthesis; the model that was made from them is.
+with a code and its BCP 47 tag.
 
 The stages are tokenizer, base, adapters and report; each reads what the one before it wrote.
 Needs torch, transformers, peft, tokenizers and safetensors. It trains; it does not serve.
