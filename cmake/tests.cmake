@@ -17,6 +17,7 @@ function(anthesis_tests name)
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE ANTHESIS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(test_${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)  # compiled more often than run
   target_compile_options(test_${name} PRIVATE -Wno-dangling-else)  # `if (...) EXPECT_EQ(...)`: the else is GoogleTest's
   gtest_discover_tests(test_${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60)
 endfunction()
