@@ -30,7 +30,7 @@ if(TARGET anthesis_engine)
   install(EXPORT anthesisTargets NAMESPACE anthesis:: DESTINATION ${config_folder})
   install(FILES ${config}/anthesisConfig.cmake ${config}/anthesisConfigVersion.cmake DESTINATION ${config_folder})
   install(DIRECTORY include/anthesis DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(DIRECTORY demo DESTINATION ${CMAKE_INSTALL_DATADIR}/anthesis)
+  install(DIRECTORY demo DESTINATION ${CMAKE_INSTALL_DATADIR}/anthesis PATTERN udhr EXCLUDE)
   install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endif()
 

@@ -6,10 +6,10 @@ languages that BLOOM was trained on; each adapter adds a language that the base 
 habit of answering a request. The model is far too small to know anything else: it exists so that
 loading, generating, adapters and internals can be tried, and tested, on weights that mean something.
 
-    train_demo.py --data udhr --stage all --out .          everything, about an hour on two cores
-    train_demo.py --data udhr --stage base --steps 500     a quick, bad base model
+    train_demo.py --stage all --out .          everything, about an hour on two cores
+    train_demo.py --stage base --steps 500     a quick, bad base model
 
-udhr is the folder with the declaration: one file CODE.txt a language (title, preamble, then each article's heading
+The folder udhr beside this file has the declaration: one file CODE.txt a language (title, preamble, then each article's heading
 on a line of its own and its text), with the codes of the project "UDHR in Unicode", and INDEX.tsv, whose lines begin
 with a code and its BCP 47 tag.
 
@@ -737,7 +737,7 @@ def parse(arguments=None):
     add = parser.add_argument
     add("--stage", choices=[*STAGES, "all"], default="all")
     add("--out", type=Path, default=here, help="the folder that model/, adapters/ and expected.json go to")
-    add("--data", type=Path, required=True, help="the declaration, one text file a language, and INDEX.tsv")
+    add("--data", type=Path, default=here / "udhr", help="the declaration, one text file a language, and INDEX.tsv")
     add("--seed", type=int, default=1948)
     add("--threads", type=int, default=2)
     add("--precision", choices=["bfloat16", "float32"], default="bfloat16", help="of the products while training")
