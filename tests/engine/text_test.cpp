@@ -48,9 +48,9 @@ TEST(StopStrings, EqualSearchingAnew) {
   };
   for (int round = 0; round < 3000; ++round) {
     std::vector<std::string> stop;
-    for (std::size_t i = random() % 4; i-- > 0;) stop.push_back(word(1 + random() % 7));
+    for (std::size_t i = random() % 4; i-- > 0;) stop.push_back(word(1 + random() % 13));
     StopStrings strings(stop);
-    const std::string text = word(40);
+    const std::string text = word(120);
     const Cut expected = naive_cut(text, stop);
     for (std::size_t n = 1; n <= text.size(); ++n) {
       const bool complete = strings.push(text[n - 1]);
