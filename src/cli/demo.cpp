@@ -148,12 +148,9 @@ void print_continuations(const Continuations& together) {
   print(fmt::format("\nThe Universal Declaration of Human Rights, continued in {} languages as one batch\n\n",
                     kBeginnings.size()));
   for (std::size_t i = 0; i < kBeginnings.size(); ++i) {
-    std::string text = together.outputs[i].text;
-    while (text.ends_with('\n')) text.pop_back();
-    print(fmt::format("  {:<9} {} |{}\n", kBeginnings[i].language,
-                      kBeginnings[i].text.ends_with('\n') ? kBeginnings[i].text.substr(0, kBeginnings[i].text.size() - 1)
-                                                          : kBeginnings[i].text,
-                      text));
+    std::string text = fmt::format("{}|{}", kBeginnings[i].text, together.outputs[i].text);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    print(fmt::format("  {:<9}{}\n", kBeginnings[i].language, text));
   }
 }
 

@@ -92,7 +92,8 @@ void print_sequences(const Result& result, const Model& model) {
 std::string statistics(const Result& result, const Sampling& sampling, double until_first, double after_first) {
   std::size_t tokens = 0;
   for (const Output& output : result.outputs) tokens += output.new_ids.size();
-  std::string text = fmt::format("{} prompt tokens, {} new ones", result.ids.size(), tokens);
+  std::string text = fmt::format("prompt of {} token{}, {} new token{}", result.ids.size(), result.ids.size() == 1 ? "" : "s",
+                                 tokens, tokens == 1 ? "" : "s");
   if (until_first >= 0) {
     text += fmt::format(", the first after {:.2f} s", until_first);
     if (tokens > 1 && after_first > 0)

@@ -75,8 +75,10 @@ struct FromJson {
   [[noreturn]] void wrong(std::string_view expected) const { refuse(who, what, shown(value), expected); }
 
   [[nodiscard]] TokenId id(const Json& json) const {
+    constexpr auto kMost = std::uint64_t{std::numeric_limits<TokenId>::max()};
+    // Whole numbers are unsigned where they come from JSON, and signed where they come from parsed arguments.
     const bool fits =
-        json.is_number_unsigned() && json.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<TokenId>::max()};
+        json.is_number_unsigned() ? json.get<std::uint64_t>() <= kMost : json.is_number_integer() && json.get<TokenId>() >= 0;
     if (!fits) wrong("token ids");
     return json.get<TokenId>();
   }

@@ -224,8 +224,10 @@ int values(const Arguments& arguments) {
     json["values"] = std::move(list);
     print(dump(json) + '\n');
   } else {
+    std::size_t width = 0;
+    for (const auto& [name, tensor] : captured.values) width = std::max(width, name.size());
     std::string table;
-    for (const auto& [name, tensor] : captured.values) table += fmt::format("{:<48} {}\n", name, tensor.shape_text());
+    for (const auto& [name, tensor] : captured.values) table += fmt::format("{:<{}}  {}\n", name, width, tensor.shape_text());
     print(table);
   }
   note("{} values ({:.1f} MB) are in {}, {}", captured.values.size(), static_cast<double>(bytes) * 1e-6, *out,

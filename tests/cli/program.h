@@ -32,7 +32,7 @@ inline const fs::path kGoldens = kSource / "tests/data/goldens";
 /// Where standard output leads.
 enum class Output { kept, closed, full_disk, closed_pipe };
 
-struct Setup {
+struct Process {
   std::vector<std::string> arguments;
   std::string input;
   Output output = Output::kept;
@@ -56,11 +56,11 @@ struct Outcome {
   [[nodiscard]] bool says(std::string_view text) const { return err.find(text) != std::string::npos; }
 };
 
-inline Outcome run(const Setup& setup) {
+inline Outcome run(const Process& process) {
   int in[2], out[2], err[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
   std::vector<std::string> words = {ANTHESIS_PROGRAM};
-  words.insert(words.end(), setup.arguments.begin(), setup.arguments.end());
+  words.insert(words.end(), process.arguments.begin(), process.arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -69,10 +69,10 @@ inline Outcome run(const Setup& setup) {
   if (child == 0) {
     dup2(in[0], STDIN_FILENO);
     dup2(err[1], STDERR_FILENO);
-    if (setup.output == Output::kept) dup2(out[1], STDOUT_FILENO);
-    if (setup.output == Output::closed) close(STDOUT_FILENO);
-    if (setup.output == Output::full_disk) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
-    if (setup.output == Output::closed_pipe) {
+    if (process.output == Output::kept) dup2(out[1], STDOUT_FILENO);
+    if (process.output == Output::closed) close(STDOUT_FILENO);
+    if (process.output == Output::full_disk) dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO);
+    if (process.output == Output::closed_pipe) {
       int ends[2];
       if (pipe(ends) == 0) {
         dup2(ends[1], STDOUT_FILENO);
@@ -83,7 +83,7 @@ inline Outcome run(const Setup& setup) {
     signal(SIGPIPE, SIG_DFL);
     setenv("HF_HOME", "/nonexistent", 1);
     unsetenv("HF_HUB_CACHE");
-    for (const auto& [name, value] : setup.environment) setenv(name.c_str(), value.c_str(), 1);
+    for (const auto& [name, value] : process.environment) setenv(name.c_str(), value.c_str(), 1);
     execv(argv[0], argv.data());
     _exit(127);
   }
@@ -94,7 +94,7 @@ inline Outcome run(const Setup& setup) {
 
   Outcome outcome;
   std::size_t sent = 0;
-  bool interrupted = setup.interrupt_after.empty();
+  bool interrupted = process.interrupt_after.empty();
   int input = in[1];
   std::vector<pollfd> watched = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
   while (watched[0].fd >= 0 || watched[1].fd >= 0) {
@@ -105,11 +105,12 @@ inline Outcome run(const Setup& setup) {
       break;
     }
     if (input >= 0 && all[2].revents != 0) {
-      const ssize_t n = sent < setup.input.size() ? write(input, setup.input.data() + sent, setup.input.size() - sent) : 0;
-      sent = n < 0 ? setup.input.size() : sent + static_cast<std::size_t>(n);
-      if (sent == setup.input.size()) {
-        if (!setup.keep_input_open) close(input);
-        input = setup.keep_input_open ? -2 - input : -1;  // remembered, but no longer watched
+      const ssize_t n =
+          sent < process.input.size() ? write(input, process.input.data() + sent, process.input.size() - sent) : 0;
+      sent = n < 0 ? process.input.size() : sent + static_cast<std::size_t>(n);
+      if (sent == process.input.size()) {
+        if (!process.keep_input_open) close(input);
+        input = process.keep_input_open ? -2 - input : -1;  // remembered, but no longer watched
       }
     }
     for (int i = 0; i < 2; ++i) {
@@ -122,7 +123,7 @@ inline Outcome run(const Setup& setup) {
         watched[static_cast<std::size_t>(i)].fd = -1;
       }
     }
-    if (!interrupted && (outcome.out + outcome.err).find(setup.interrupt_after) != std::string::npos) {
+    if (!interrupted && (outcome.out + outcome.err).find(process.interrupt_after) != std::string::npos) {
       interrupted = true;
       kill(child, SIGINT);
     }
@@ -138,10 +139,10 @@ inline Outcome run(const Setup& setup) {
 }
 
 inline Outcome run(std::vector<std::string> arguments, std::string input = "") {
-  Setup setup;
-  setup.arguments = std::move(arguments);
-  setup.input = std::move(input);
-  return run(setup);
+  Process process;
+  process.arguments = std::move(arguments);
+  process.input = std::move(input);
+  return run(process);
 }
 
 /// A folder of a test's own, taken away with it.
@@ -177,7 +178,7 @@ inline std::string demo_model() { return (kSource / "demo/model").string(); }
 /// "5 6 7"
 inline std::string ids_text(const Json& ids) {
   std::string text;
-  for (const auto& id : ids) text += (text.empty() ? "" : " ") + std::to_string(id.get<int>());
+  for (const auto& id : ids) text.append(text.empty() ? "" : " ").append(std::to_string(id.get<int>()));
   return text;
 }
 

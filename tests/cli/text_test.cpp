@@ -36,7 +36,7 @@ TEST(Tokenize, OneArgumentIsAModelIfItIsOneAndElseAText) {
   EXPECT_EQ(run({"tokenize", program::model("text"), "hello", "--json"}).code, 0);
   EXPECT_NE(run({"tokenize", program::model("text"), "All human"}).out, run({"tokenize", "All human"}).out);
   EXPECT_EQ(run({"tokenize", "-p", program::demo_model()}).code, 0);
-  EXPECT_EQ(run({"detokenize", program::demo_model()}, "36 79").out, "Al\x6c\n");
+  EXPECT_EQ(run({"detokenize", program::demo_model()}, "36 79").out, "Al\n");
   EXPECT_EQ(run({"tokenize", program::model("heads4"), "text"}).code, 1);  // has no tokenizer
 }
 
@@ -44,23 +44,23 @@ TEST(Tokenize, ACachedHubIdIsAModel) {
   program::Folder cache;
   const program::fs::path model = cache.file("models--some--bloom");
   program::fs::create_directories(model / "refs");
-  program::fs::create_directories(model / "snapshots/abc");
-  std::ofstream(model / "refs/main") << "abc";
+  program::fs::create_directories(model / "snapshots/0123abc");
+  std::ofstream(model / "refs/main") << "0123abc";
   for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"}) {
-    program::fs::create_symlink(program::fs::path(program::demo_model()) / name, model / "snapshots/abc" / name);
+    program::fs::create_symlink(program::fs::path(program::demo_model()) / name, model / "snapshots/0123abc" / name);
   }
-  program::Setup setup;
-  setup.environment = {{"HF_HUB_CACHE", cache.file("")}};
-  setup.arguments = {"tokenize", "some/bloom"};
-  setup.input = "All";
-  const auto cached = run(setup);
+  program::Process process;
+  process.environment = {{"HF_HUB_CACHE", cache.file("")}};
+  process.arguments = {"tokenize", "some/bloom"};
+  process.input = "All";
+  const auto cached = run(process);
   EXPECT_EQ(cached.out, run({"tokenize", "All"}).out) << cached.err;
-  setup.arguments = {"info", "some/bloom", "--json"};
-  EXPECT_EQ(run(setup).json()["config"]["vocab_size"], 7232);
-  setup.arguments = {"info", "some/bloom", "--revision", "dev"};
-  EXPECT_EQ(run(setup).code, 1);
-  setup.arguments = {"tokenize", "other/bloom"};
-  EXPECT_EQ(run(setup).out, run({"tokenize", "-p", "other/bloom"}).out);
+  process.arguments = {"info", "some/bloom", "--json"};
+  EXPECT_EQ(run(process).json()["config"]["vocab_size"], 7232);
+  process.arguments = {"info", "some/bloom", "--revision", "dev"};
+  EXPECT_EQ(run(process).code, 1);
+  process.arguments = {"tokenize", "other/bloom"};
+  EXPECT_EQ(run(process).out, run({"tokenize", "-p", "other/bloom"}).out);
 }
 
 TEST(Tokenize, LinesOfJson) {
