@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "../tests/tokenizer/generated_tokenizer.h"
 #include "anthesis/tokenizer.h"
+#include "tests/tokenizer/generated_tokenizer.h"
 
 namespace {
 

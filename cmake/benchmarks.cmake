@@ -1,10 +1,14 @@
+# Programs that measure; `make bench` runs them all.
 find_package(benchmark REQUIRED)
+add_custom_target(benchmarks)
 # anthesis_benchmark(name libraries...): benchmarks/name.cpp
 function(anthesis_benchmark name)
   if(EXISTS ${PROJECT_SOURCE_DIR}/benchmarks/${name}.cpp)
     add_executable(benchmark_${name} ${PROJECT_SOURCE_DIR}/benchmarks/${name}.cpp)
     target_link_libraries(benchmark_${name} PRIVATE ${ARGN} benchmark::benchmark)
+    target_include_directories(benchmark_${name} PRIVATE ${PROJECT_SOURCE_DIR})
     target_compile_definitions(benchmark_${name} PRIVATE ANTHESIS_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    add_dependencies(benchmarks benchmark_${name})
   endif()
 endfunction()
 if(TARGET anthesis_kernels)

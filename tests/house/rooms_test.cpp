@@ -60,9 +60,9 @@ std::vector<Include> includes_of(const std::string& text) {
   return all;
 }
 
-/// Where a quoted include leads: include/ and src/ are the two roots.
+/// Where a quoted include leads: include/ and src/ are the roots, for benchmarks the project's folder too.
 std::string resolve(const std::string& target) {
-  for (const char* base : {"include/", "src/"}) {
+  for (const char* base : {"include/", "src/", ""}) {
     if (house::fs::exists(house::root() / (base + target))) return base + target;
   }
   return {};
