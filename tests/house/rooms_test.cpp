@@ -60,9 +60,14 @@ std::vector<Include> includes_of(const std::string& text) {
   return all;
 }
 
-/// Where a quoted include leads: include/ and src/ are the roots, for benchmarks the project's folder too.
-std::string resolve(const std::string& target) {
-  for (const char* base : {"include/", "src/", ""}) {
+/// Where a quoted include leads: include/ and src/ are the roots; programs outside them may also name a file from the
+/// project's folder, or one beside them.
+std::string resolve(const std::string& target, const path& from) {
+  std::vector<std::string> bases = {"include/", "src/"};
+  if (!house::under(from, "src/") && !house::under(from, "include/")) {
+    bases.insert(bases.end(), {"", from.parent_path().generic_string() + "/"});
+  }
+  for (const std::string& base : bases) {
     if (house::fs::exists(house::root() / (base + target))) return base + target;
   }
   return {};
@@ -108,7 +113,7 @@ TEST(Rooms, IncludeOnlyWhatTheTableAllows) {
             << file << " includes <" << target << ">, but " << from << " may not use " << library;
         continue;
       }
-      const std::string found = resolve(target);
+      const std::string found = resolve(target, file);
       ASSERT_NE(found, "") << file << " includes \"" << target << "\", which is in neither include/ nor src/";
       const std::string to = room_of(found, all);
       EXPECT_TRUE(to == from || all.at(from).may_include.contains(to))
@@ -155,7 +160,7 @@ TEST(Rooms, HeadersHaveNoCycle) {
   std::map<std::string, std::set<std::string>> edges;
   for (const path& file : sources()) {
     for (const auto& [target, quoted] : includes_of(house::read(house::root() / file))) {
-      if (quoted) edges[file.generic_string()].insert(resolve(target));
+      if (quoted) edges[file.generic_string()].insert(resolve(target, file));
     }
   }
   find_cycles(edges, [](const std::string& cycle) { ADD_FAILURE() << "headers go round: " << cycle; });
