@@ -2,7 +2,6 @@
 // It reads no number of any weight; a strided view is put in order when it is first asked for.
 #include "checkpoint/checkpoint.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -220,24 +219,6 @@ const StoredTensor& Checkpoint::tensor(std::string_view name) const {
 }
 
 bool Checkpoint::has_own_head() const noexcept { return impl_->own_head; }
-
-bool Checkpoint::head_copies_embedding() const {
-  if (!has_own_head()) return false;
-  const StoredTensor& head = tensor("lm_head.weight");
-  const StoredTensor& embedding = tensor("word_embeddings.weight");
-  if (head.dtype != embedding.dtype) return false;
-  constexpr std::size_t kBlock = std::size_t{1} << 24;  // released as it goes, so that no memory is held
-  for (std::size_t at = 0; at < head.bytes.size(); at += kBlock) {
-    const std::size_t size = std::min(kBlock, head.bytes.size() - at);
-    const auto ours = head.bytes.subspan(at, size), theirs = embedding.bytes.subspan(at, size);
-    const bool same = std::memcmp(ours.data(), theirs.data(), size) == 0;
-    if (head.file != nullptr) head.file->release(ours);
-    if (embedding.file != nullptr) embedding.file->release(theirs);
-    if (!same) return false;
-  }
-  return true;
-}
-
 const std::vector<fs::path>& Checkpoint::files() const noexcept { return impl_->files; }
 const std::vector<std::string>& Checkpoint::ignored() const noexcept { return impl_->ignored; }
 const std::string& Checkpoint::architecture() const noexcept { return impl_->model.architecture; }

@@ -48,8 +48,6 @@ class Checkpoint {
   [[nodiscard]] const StoredTensor& tensor(std::string_view name) const;
   /// The file has a head of its own (also where the configuration ties it: the file's is taken, as in Hugging Face).
   [[nodiscard]] bool has_own_head() const noexcept;
-  /// The head of its own is the embedding once more, bit for bit, so that one matrix serves for both. Reads both, up to the first difference.
-  [[nodiscard]] bool head_copies_embedding() const;
   [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept;
   [[nodiscard]] const std::vector<std::string>& ignored() const noexcept;  ///< "name: reason"
   [[nodiscard]] const std::string& architecture() const noexcept;

@@ -135,7 +135,6 @@ TEST(Folder, HeadsOfTheirOwn) {
   TemporaryFolder folder;
   write_model(folder, small_config(), {{"lm_head.weight", {5, 4}}});
   EXPECT_TRUE(Checkpoint::open(folder).has_own_head());
-  EXPECT_TRUE(Checkpoint::open(folder).head_copies_embedding());
   write_model(folder, small_config(), {{"lm_head.weight", {6, 4}}});
   EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(folder); }), "lm_head.weight has shape [6, 4], expected [5, 4]"));
 }

@@ -87,12 +87,9 @@ TEST(Goldens, DamagedFoldersAreRefusedInTheExpectedWords) {
 TEST(Goldens, HeadsAreWhatTheFilesHave) {
   const auto open = [](const std::string& name) { return Checkpoint::open(kGoldens / "files" / name / "model"); };
   EXPECT_FALSE(open("prefixed").has_own_head());
-  EXPECT_FALSE(open("prefixed").head_copies_embedding());
   EXPECT_FALSE(open("bin-views").has_own_head()) << "the embedding's own bytes";
   EXPECT_TRUE(open("lm-head-copy").has_own_head());
-  EXPECT_TRUE(open("lm-head-copy").head_copies_embedding());
   EXPECT_TRUE(open("lm-head-differs").has_own_head());
-  EXPECT_FALSE(open("lm-head-differs").head_copies_embedding());
   EXPECT_TRUE(open("untied").has_own_head());
   EXPECT_FALSE(open("untied").config().tie_word_embeddings);
   EXPECT_TRUE(open("post-layernorm").config().apply_residual_connection_post_layernorm);

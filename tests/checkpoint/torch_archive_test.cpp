@@ -128,7 +128,7 @@ TEST(Pickle, WhatTorchWritesChangedAtEveryByte) {
       EXPECT_FALSE(succeeds([&] { parse_pickle(cut, "a.bin"); })) << length;
     }
     for (std::size_t at = 0; at < program.size(); ++at) {
-      for (char mask : {'\x01', '\x18', '\xFF'}) {
+      for (char mask : {'\x01', '\xFF'}) {
         program[at] = static_cast<char>(program[at] ^ mask);
         succeeds([&] { parse_pickle(program, "a.bin"); });
         program[at] = static_cast<char>(program[at] ^ mask);
