@@ -12,14 +12,14 @@ namespace {
 std::atomic<std::int64_t> allocations{0};
 }  // namespace
 
-// Counts every allocation of the process.
-void* operator new(std::size_t size) {
+// Counts every allocation of the process. Not inlined, lest a compiler that sees both halves warns of malloc meeting delete.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace anthesis {
 namespace {
