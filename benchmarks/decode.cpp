@@ -31,6 +31,14 @@ const std::shared_ptr<const Model>& model() {
   return loaded;
 }
 
+constexpr std::int64_t kMostTokens = 2000;
+
+EngineOptions options() {
+  EngineOptions some;
+  some.kv_tokens = 16 * (kMostTokens + 128);
+  return some;
+}
+
 /// Engines are made for each case; this pool is for the limits alone.
 Limits& limits() {
   static ThreadPool pool;
@@ -41,7 +49,7 @@ Limits& limits() {
 Request request(std::int64_t length, std::shared_ptr<ValueVisitor> visitor = nullptr) {
   Request asked;
   for (std::int64_t i = 0; i < length; ++i) asked.ids.push_back(static_cast<TokenId>(3 + i % 1000));
-  asked.sampling.max_new_tokens = 100000;
+  asked.sampling.max_new_tokens = kMostTokens;
   asked.sampling.eos_token_ids.emplace();
   asked.visitor = std::move(visitor);
   return asked;
@@ -49,7 +57,7 @@ Request request(std::int64_t length, std::shared_ptr<ValueVisitor> visitor = nul
 
 /// An engine that has `sequences` requests past their prompts: each step() is one token of each.
 std::unique_ptr<Engine> decoding(std::int64_t sequences, const std::shared_ptr<ValueVisitor>& visitor = nullptr) {
-  auto engine = std::make_unique<Engine>(model());
+  auto engine = std::make_unique<Engine>(model(), options());
   for (std::int64_t i = 0; i < sequences; ++i) engine->submit(request(64, visitor));
   while (engine->statistics().new_tokens < 2 * sequences) engine->step();
   return engine;
@@ -86,7 +94,7 @@ void decode(benchmark::State& state) {
 }
 
 void prompt(benchmark::State& state) {
-  Engine engine(model());
+  Engine engine(model(), options());
   Request asked = request(state.range(0));
   asked.sampling.max_new_tokens = 1;
   measure(state, state.range(0), 1, [&] { engine.run(asked); });
