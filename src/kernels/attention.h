@@ -41,6 +41,8 @@ void attention_scores(const AttentionPart& part, float* scores, std::int64_t str
   alignas(64) float products[Lanes::kTileRows][kPage];
   for (std::int64_t page = 0; page < part.keys; page += kPage) {
     const float* keys = part.pages[page / kPage] + part.keys_offset;
+    const bool last = page + kPage >= part.keys;
+    const float* next = last ? part.pages[0] + part.values_offset : part.pages[page / kPage + 1] + part.keys_offset;
     const std::int64_t count = part.keys - page < kPage ? part.keys - page : kPage;
     for (std::int64_t row = 0; row < part.rows; row += Lanes::kTileRows) {
       const std::int64_t rows = part.rows - row < Lanes::kTileRows ? part.rows - row : Lanes::kTileRows;
@@ -51,14 +53,14 @@ void attention_scores(const AttentionPart& part, float* scores, std::int64_t str
       for (std::int64_t slot = 0; slot < seen; slot += most * 16) {
         const std::int64_t groups = (seen - slot + 15) / 16;
         multiply<Lanes>(rows, groups < most ? static_cast<int>(groups) : most,
-                        {part.queries + row * part.query_stride,
-                         part.query_stride,
-                         {keys + slot, kPage, 16},
-                         part.head_dim,
-                         products[0] + slot,
-                         kPage,
-                         true,
-                         false});
+                        {.x = part.queries + row * part.query_stride,
+                         .x_stride = part.query_stride,
+                         .w = {.data = keys + slot, .step = kPage, .group = 16, .next = next + slot},
+                         .count = part.head_dim,
+                         .sums = products[0] + slot,
+                         .sums_stride = kPage,
+                         .fresh = true,
+                         .skip_zeros = false});
       }
       finish_scores<Lanes>(part, products[0], row, rows, page, count, scores, stride);
     }
@@ -103,6 +105,9 @@ void attention_mix(const AttentionPart& part, const float* pattern, std::int64_t
   alignas(64) float edge[Lanes::kTileRows][64];  // outputs of a tile that reaches past head_dim
   for (std::int64_t page = 0; page < part.keys; page += kPage) {
     const float* values = part.pages[page / kPage] + part.values_offset;
+    const bool last = page + kPage >= part.keys;  // then the keys of the next head come next
+    const float* next =
+        last ? part.pages[0] + part.keys_offset + part.head_dim * kPage : part.pages[page / kPage + 1] + part.values_offset;
     const std::int64_t count = part.keys - page < kPage ? part.keys - page : kPage;
     for (std::int64_t row = 0; row < part.rows; row += Lanes::kTileRows) {
       const std::int64_t rows = part.rows - row < Lanes::kTileRows ? part.rows - row : Lanes::kTileRows;
@@ -113,8 +118,14 @@ void attention_mix(const AttentionPart& part, const float* pattern, std::int64_t
         const std::int64_t groups = (part.padded_dim - dim) / 16, left = part.head_dim - dim;
         const int columns = groups < most ? static_cast<int>(groups) : most;
         float* outputs = part.outputs + row * part.output_stride + dim;
-        Product product{weights[0], kPage,    {values + dim, part.padded_dim, 16}, count, outputs, part.output_stride,
-                        false,      zeros > 0};
+        Product product{.x = weights[0],
+                        .x_stride = kPage,
+                        .w = {.data = values + dim, .step = part.padded_dim, .group = 16, .next = next + dim},
+                        .count = count,
+                        .sums = outputs,
+                        .sums_stride = part.output_stride,
+                        .fresh = false,
+                        .skip_zeros = zeros > 0};
         if (left >= columns * 16) {
           multiply<Lanes>(rows, columns, product);
           continue;

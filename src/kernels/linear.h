@@ -15,6 +15,7 @@ namespace {
 
 inline constexpr std::int64_t kRanges = 8;
 inline constexpr std::int64_t kBlockRows = 24;
+inline constexpr std::int64_t kAhead = 16;                              // inputs
 inline constexpr std::int64_t kResidentFloats = std::int64_t{1} << 20;  // of x, gone through once per group of panels
 
 /// At most kBlockRows rows times `group` panels, of whose columns the first y.cols are outputs.
@@ -26,35 +27,35 @@ inline void linear_block(Matrix x, const float* panels, int group, Matrix y) noe
   const int most = most_rows<Lanes>(group);
   for (std::int64_t range = 0; range < kRanges; ++range) {
     const std::int64_t begin = x.cols * range / kRanges, end = x.cols * (range + 1) / kRanges;
-    for (std::int64_t m = 0; m < x.rows; m += most) {
-      const std::int64_t rows = x.rows - m < most ? x.rows - m : most;
-      // An even range waits for its neighbour as it is. An odd one completes a pair, range 3 and 7 a pair of pairs, and
-      // 7 the whole: ((0+1)+(2+3))+((4+5)+(6+7)).
+    // One tile reads as fast as memory gives, and is helped most by what lies a little ahead. Several tiles leave time to fetch
+    // the next range of weights, or the first one of the next panels.
+    const float* next = panels + (x.rows <= most ? begin + kAhead : range + 1 < kRanges ? end : group * x.cols) * 16;
+    for (std::int64_t m = 0, rows = 0; m < x.rows; m += rows) {
+      // Even tiles: one that is much smaller than the others would load as many weights for less.
+      const std::int64_t tiles = (x.rows - m + most - 1) / most;
+      rows = (x.rows - m + tiles - 1) / tiles;
       const bool waits = range % 2 == 0;
       multiply<Lanes>(rows, group,
-                      {x.data + m * x.stride + begin,
-                       x.stride,
-                       {panels + begin * 16, 16, x.cols * 16},
-                       end - begin,
-                       waits ? waiting[0][m] : sums[0],
-                       kWidth,
-                       true,
-                       false});
+                      {.x = x.data + m * x.stride + begin,
+                       .x_stride = x.stride,
+                       .w = {.data = panels + begin * 16, .step = 16, .group = x.cols * 16, .next = next},
+                       .count = end - begin,
+                       .sums = waits ? waiting[0][m] : sums[0],
+                       .sums_stride = kWidth,
+                       .fresh = true,
+                       .skip_zeros = false});
       if (waits) continue;
+      // An odd range completes a pair, 3 and 7 a pair of pairs, 7 the whole: ((0+1)+(2+3))+((4+5)+(6+7)).
       for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t n = 0; n < group * 16; n += 16) {
-          Lanes sum = Lanes::load(waiting[0][m + r] + n) + Lanes::load(sums[r] + n);
-          if (range % 4 == 1) {
-            sum.store(waiting[1][m + r] + n);
-            continue;
+          Lanes sum = Lanes::load(sums[r] + n);
+          int level = 0;
+          for (; range >> level & 1; ++level) sum = Lanes::load(waiting[level][m + r] + n) + sum;
+          if (level < 3) {
+            sum.store(waiting[level][m + r] + n);
+          } else {
+            store_lanes(sum, y.data + (m + r) * y.stride + n, y.cols - n);
           }
-          sum = Lanes::load(waiting[1][m + r] + n) + sum;
-          if (range == 3) {
-            sum.store(waiting[2][m + r] + n);
-            continue;
-          }
-          sum = Lanes::load(waiting[2][m + r] + n) + sum;
-          store_lanes(sum, y.data + (m + r) * y.stride + n, y.cols - n);
         }
       }
     }

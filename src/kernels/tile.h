@@ -25,6 +25,7 @@ struct Columns {
   const float* data;
   std::int64_t step;
   std::int64_t group;
+  const float* next;  ///< laid out like data and read after it: fetched from memory meanwhile. Any address will do.
 };
 
 /// What a tile adds up: for k = 0 .. count - 1, ascending,
@@ -49,12 +50,15 @@ template <class Lanes, int kRows, int kColumns, bool kSkipZeros>
     for (int n = 0; n < kColumns; ++n) sums[m][n] = p.fresh ? Lanes::zero() : Lanes::load(p.sums + m * p.sums_stride + n * 16);
   }
   const float* x = p.x;
-  const float* w = p.w.data;
+  const float *w = p.w.data, *next = p.w.next;
   const std::int64_t x_stride = p.x_stride, step = p.w.step, group = p.w.group;
-  for (std::int64_t k = p.count; k > 0; --k, ++x, w += step) {
+  for (std::int64_t k = p.count; k > 0; --k, ++x, w += step, next += step) {
     Lanes column[kColumns];
 #pragma GCC unroll 4
-    for (int n = 0; n < kColumns; ++n) column[n] = Lanes::load(w + n * group);
+    for (int n = 0; n < kColumns; ++n) {
+      column[n] = Lanes::load(w + n * group);
+      __builtin_prefetch(next + n * group, 0, 2);
+    }
 #pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
       const float factor = x[m * x_stride];

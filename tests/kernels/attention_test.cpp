@@ -293,12 +293,14 @@ TEST(Attention, WritesNothingBehindItsRows) {
 
 TEST(Attention, KeysOfProbabilityZeroAreNotAdded) {
   Random random(7);
-  Sequence s(random, 1, 20, 300, 2);
-  s.slopes = {1.0F};  // e^-90 and less for keys more than some 100 away
+  Sequence s(random, 1, 20, 330, 2);
+  // Scores differ by 1 per key and by 27 at most from the products: keys more than 115 away are exactly 0, the others of
+  // their page, from 192 on, are not.
+  s.slopes = {1.0F};
   for (const kernels::Table* table : testing::tables()) {
     const std::vector<float> plain = s.fused(*table);
     Sequence poisoned = s;
-    for (std::int64_t j = 0; j < 150; ++j) {
+    for (std::int64_t j = 0; j < 212; ++j) {
       for (std::int64_t d = 0; d < 20; ++d)
         poisoned.values[static_cast<std::size_t>(j * 20 + d)] = j % 2 == 0 ? kNaN : kInfinity;
     }
@@ -320,11 +322,26 @@ TEST(Attention, AHeadMaskOfZeroLeavesZeros) {
   }
 }
 
+TEST(Attention, AHeadMaskOfZeroDoesNotHideWhatIsNotANumber) {
+  Random random(12);
+  Sequence s(random, 1, 16, 7, 1);
+  s.head_mask = {0.0F};
+  for (const kernels::Table* table : testing::tables()) {
+    ThreadPool pool(1);
+    const Device device(*table, pool);
+    s.store(device);
+    std::vector<float> outputs = s.no_outputs(), pattern(8, kNaN);
+    device.attention_mix(s.job(outputs), pattern.data(), 8);
+    for (float x : outputs) EXPECT_TRUE(std::isnan(x)) << table->name;
+  }
+}
+
 TEST(Attention, InfiniteAndNotANumberAgreeEverywhere) {
   Random random(9);
   const float odd[] = {kInfinity, -kInfinity, kNaN, 1e-41F, 3e38F, -3e38F};
   for (int trial = 0; trial < 30; ++trial) {
     Sequence s(random, 2, random.integer(1, 20), random.integer(0, 90), random.integer(1, 20));
+    if (trial % 3 == 0) s.head_mask = {0.0F, 0.5F};
     for (int i = 0; i < 3; ++i) {
       s.queries[static_cast<std::size_t>(random.integer(0, std::ssize(s.queries) - 1))] = odd[random.integer(0, 5)];
       s.keys[static_cast<std::size_t>(random.integer(0, std::ssize(s.keys) - 1))] = odd[random.integer(0, 5)];
