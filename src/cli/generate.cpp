@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "anthesis/engine.h"
+#include "anthesis/error.h"
 #include "cli/batch.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -109,6 +110,15 @@ std::string statistics(const Result& result, const Sampling& sampling, double un
   return text;
 }
 
+// A text in MODEL's place is an easy mistake, and must not be answered by waiting for another one.
+void check_is_model(const std::string& name, const ModelOptions& options) {
+  try {
+    (void)Model::resolve(name, options.revision.value_or(""));
+  } catch (const LoadError& error) {
+    throw Failure(fmt::format("{}; a text to continue is given with -p", error.what()));
+  }
+}
+
 int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& options) {
   const std::shared_ptr<const Model> model = load(options);
   Request request = make_request(*model, prompt, sampling, "");
@@ -172,13 +182,17 @@ int generate(const Arguments& arguments) {
   }
   Sampling sampling = asked;
   settle_seed(sampling);
+  if (sampling.options.logprobs > 0 && !options.json) note("--logprobs shows with --json only");
+  settle(line, options);
   Prompt prompt;
   if (ids) {
     prompt.ids = parse_ids(*ids, line.command(), "--ids");
+  } else if (text) {
+    prompt.text = *text;
   } else {
-    prompt.text = text ? *text : read_text_from_input("the prompt");
+    check_is_model(*options.model, options);
+    prompt.text = read_text_from_input("the prompt");
   }
-  settle(line, options);
   return run_one(prompt, sampling, options);
 }
 

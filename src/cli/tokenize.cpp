@@ -149,6 +149,10 @@ int detokenize(const Arguments& arguments) {
   line.flag("--jsonl", jsonl, "one JSON list of ids per line of standard input");
   add_model_options(line, options);
   if (!line.parse(arguments)) return kDone;
+  std::error_code ignored;
+  if (given.second && parse_integer(*given.first) && !std::filesystem::is_directory(*given.first, ignored)) {
+    line.refuse(fmt::format("{} and {} are two arguments; ids are one, in quotes", *given.first, *given.second));
+  }
   place(line, given, options, text);
   if (jsonl && text) line.refuse("--jsonl reads standard input, so there can be no TEXT");
   settle(line, options);

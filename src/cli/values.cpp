@@ -194,7 +194,8 @@ int values(const Arguments& arguments) {
   settle(line, options);
   const std::shared_ptr<const Model> model = load(options);
   const std::string selection = names.value_or("*");
-  (void)select_values(selection, model->config().n_layer);  // a wrong name is told before anything is run
+  // told before anything is run
+  if (select_values(selection, model->config().n_layer).empty()) line.refuse("--names selects nothing");
 
   Engine engine(model, engine_options(options));
   const Captured captured = capture(engine, input, selection, new_tokens);

@@ -106,6 +106,7 @@ TEST(Arguments, WrongOnesAreRefusedWithWhatWasMeant) {
       {{"score", "--ids", "5"}, "at least two"},
       {{"score", "--ids", "5 7232"}, "vocab_size, 7232"},
       {{"tokenize", "text", "-p", "text"}, "one text too many"},
+      {{"detokenize", "5", "6"}, "5 and 6 are two arguments; ids are one, in quotes"},
       {{"tokenize", "--jsonl", "text"}, "--jsonl reads standard input"},
   };
   for (const Wrong& wrong : cases) {

@@ -179,6 +179,9 @@ TEST(Generate, WhatCannotBeLoadedIsAFailure) {
   const auto missing = run({"generate", "/nonexistent/model", "-p", "x"});
   EXPECT_EQ(missing.code, 1);
   EXPECT_TRUE(missing.says("/nonexistent/model")) << missing.err;
+  const auto text = run({"generate", "All human beings"});
+  EXPECT_EQ(text.code, 1);
+  EXPECT_TRUE(text.says("a text to continue is given with -p")) << text.err;
   const auto broken = run({"generate", (program::kGoldens / "refused/truncated").string(), "--ids", "5"});
   EXPECT_EQ(broken.code, 1);
   EXPECT_TRUE(broken.err.starts_with("anthesis: [")) << broken.err;

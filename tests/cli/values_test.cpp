@@ -167,6 +167,7 @@ TEST(Values, WrongNamesAndMasksAreRefused) {
   const std::vector<Wrong> cases = {
       {{"--ids", "5 6", "--names", "layers.0.layer_ouput"}, "layers.0.layer_output"},
       {{"--ids", "5 6", "--names", "layers.9.layer_output"}, "layers.9.layer_output"},
+      {{"--ids", "5 6", "--names", ""}, "--names selects nothing"},
       {{"--ids", "5 6", "--mask", "1"}, "--mask of row 0 has 1 columns, and its --ids 2"},
       {{"--ids", "5 6", "--mask", "0 0"}, "leaves nothing"},
       {{"--ids", "5 6", "--mask", "0 2"}, "--mask has \"2\""},
