@@ -4,14 +4,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "anthesis/forward.h"
+#include "support/effort.h"
 
 namespace anthesis {
 namespace {
@@ -29,7 +31,7 @@ const nlohmann::json& expected() {
 Engine& engine() {
   static Engine one = [] {
     EngineOptions options;
-    options.threads = 2;
+    options.threads = 1;  // threads change no bit (same_bits_test.cpp), and a busy machine hands over slowly
     options.kv_tokens = 16384;
     return Engine(Model::load((kDemo / "model").string()), options);
   }();
@@ -124,31 +126,40 @@ std::vector<std::pair<std::string, std::string>> base_languages() {
   return languages;
 }
 
+// Nats per token over articles that run one by one, as demo/train_demo.py counts them.
+double loss_of(std::span<const std::string> articles) {
+  double nats = 0.0;
+  std::int64_t tokens = 0;
+  for (const std::string& article : articles) {
+    ForwardInput input;
+    input.input_ids = {engine().model().tokenizer().encode(article).ids};
+    input.input_ids[0].push_back(2);
+    input.labels = {std::vector<std::int64_t>(input.input_ids[0].begin(), input.input_ids[0].end())};
+    input.output_logits = false;
+    const auto count = static_cast<std::int64_t>(input.input_ids[0].size()) - 1;
+    nats += static_cast<double>(*forward(engine(), input).loss) * static_cast<double>(count);
+    tokens += count;
+  }
+  return nats / static_cast<double>(tokens);
+}
+
+// The file has four decimals: half a unit of the last is part of the 1e-4. The articles that the model was trained on are
+// 98,000 tokens: of every tenth language here, of all with ANTHESIS_LONG_TESTS=1.
 TEST(Demo, LossesByLanguage) {
-  const auto languages = base_languages();
+  auto languages = base_languages();
   ASSERT_EQ(languages.size(), 30U);
-  const Tokenizer& tokenizer = engine().model().tokenizer();
-  for (const auto& [code, heading] : languages) {
+  if (test::kSanitized) languages.resize(2);
+  const char* long_tests = std::getenv("ANTHESIS_LONG_TESTS");
+  const bool all = long_tests != nullptr && std::string_view(long_tests) == "1";
+  for (std::size_t i = 0; i < languages.size(); ++i) {
+    const auto& [code, heading] = languages[i];
     const auto articles = articles_of(kDemo / "udhr" / (code + ".txt"), heading, code == "cmn_hans" ? 6 : 48);
     ASSERT_EQ(articles.size(), 31U) << code;
-    const auto loss = [&](std::size_t first, std::size_t end) {
-      double nats = 0.0;
-      std::int64_t tokens = 0;
-      for (std::size_t a = first; a < end; ++a) {
-        ForwardInput input;
-        input.input_ids = {tokenizer.encode(articles[a]).ids};
-        input.input_ids[0].push_back(2);
-        input.labels = {std::vector<std::int64_t>(input.input_ids[0].begin(), input.input_ids[0].end())};
-        input.output_logits = false;
-        const auto count = static_cast<std::int64_t>(input.input_ids[0].size()) - 1;
-        nats += static_cast<double>(*forward(engine(), input).loss) * static_cast<double>(count);
-        tokens += count;
-      }
-      return nats / static_cast<double>(tokens);
-    };
     const auto& right = expected().at("base_languages").at(code);
-    EXPECT_NEAR(loss(0, 28), right.at("trained_articles").at("nats_per_token").get<double>(), 1e-4) << code;
-    EXPECT_NEAR(loss(28, 31), right.at("held_back_articles").at("nats_per_token").get<double>(), 1e-4) << code;
+    const std::span<const std::string> whole(articles);
+    EXPECT_NEAR(loss_of(whole.last(3)), right.at("held_back_articles").at("nats_per_token").get<double>(), 1e-4) << code;
+    if (!all && i % 10 != 0) continue;
+    EXPECT_NEAR(loss_of(whole.first(28)), right.at("trained_articles").at("nats_per_token").get<double>(), 1e-4) << code;
   }
 }
 
