@@ -26,6 +26,17 @@ Utf8Sequence first_sequence(std::string_view bytes) noexcept {
   return {Utf8::valid, length};
 }
 
+namespace {
+
+// Two of the three bytes that would spell a surrogate. They cannot become a character, but the oracle's incremental decoder
+// waits for the third before it gives them up, and so does the stream, to hand out the same pieces.
+bool half_surrogate(std::string_view bytes) {
+  return bytes.size() == 2 && bytes[0] == '\xED' && static_cast<unsigned char>(bytes[1]) >= 0xA0 &&
+         static_cast<unsigned char>(bytes[1]) <= 0xBF;
+}
+
+}  // namespace
+
 std::string Utf8Stream::push(std::string_view bytes) {
   std::string joined;
   if (!pending_.empty()) {
@@ -37,7 +48,7 @@ std::string Utf8Stream::push(std::string_view bytes) {
   text.reserve(bytes.size());
   while (!bytes.empty()) {
     const auto [kind, length] = first_sequence(bytes);
-    if (kind == Utf8::incomplete) {
+    if (kind == Utf8::incomplete || half_surrogate(bytes)) {
       pending_ = bytes;
       break;
     }
@@ -48,8 +59,11 @@ std::string Utf8Stream::push(std::string_view bytes) {
 }
 
 std::string Utf8Stream::finish() {
-  // Whatever is pending is one beginning of one character.
-  return std::exchange(pending_, {}).empty() ? std::string() : std::string(kReplacement);
+  // What is pending is the beginning of one character, or half a surrogate, each byte of which is invalid by itself.
+  const std::string pending = std::exchange(pending_, {});
+  std::string text;
+  for (int parts = pending.empty() ? 0 : half_surrogate(pending) ? 2 : 1; parts > 0; --parts) text += kReplacement;
+  return text;
 }
 
 }  // namespace anthesis

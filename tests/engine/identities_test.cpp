@@ -6,12 +6,14 @@
 #include <cstring>
 
 #include "anthesis/anthesis.h"
+#include "support/effort.h"
 #include "support/random_model.h"
 
 namespace anthesis {
 namespace {
 
 using test::Random;
+using test::rounds;
 
 constexpr double kUnit = 0x1p-24;  // half a unit in the last place of 1: what one float32 rounding may add
 
@@ -86,7 +88,7 @@ Tensor sum(const Tensor& a, const Tensor& b) {
 
 TEST(Identities, ExactOnes) {
   Random random(11);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < rounds(60, 600); ++round) {
     const test::TemporaryFolder folder;
     const Pass run = random_run(random, folder);
     const BloomConfig& config = run.config;
@@ -127,7 +129,7 @@ void expect_linear(const float* x, const Tensor& weight, const Tensor& bias, con
 
 TEST(Identities, CloseOnes) {
   Random random(12);
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < rounds(25, 250); ++round) {
     const test::TemporaryFolder folder;
     const Pass run = random_run(random, folder);
     const std::int64_t h = run.config.hidden_size, heads = run.config.n_head, d = run.config.head_dim(), s = run.positions;

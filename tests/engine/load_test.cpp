@@ -7,18 +7,14 @@
 #include <fstream>
 
 #include "anthesis/anthesis.h"
+#include "support/effort.h"
 #include "support/random_model.h"
 
 namespace anthesis {
 namespace {
 
+using test::kSanitized;
 using test::Random;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // A number of kilobytes from /proc/self/status.
 std::int64_t kilobytes(const std::string& key) {

@@ -6,11 +6,13 @@
 // runs once for each with ANTHESIS_ISA set, and SameBits.AcrossInstructionSets compares digests over all of them.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 
 #include "anthesis/anthesis.h"
+#include "support/effort.h"
 #include "support/random_model.h"
 
 #if defined(__x86_64__)
@@ -21,6 +23,7 @@ namespace anthesis {
 namespace {
 
 using test::Random;
+using test::rounds;
 
 // Sets flush-to-zero, denormals-are-zero and another rounding, as careless callers do.
 class HostileFloatEnvironment {
@@ -138,11 +141,6 @@ Answer run_alone(const std::shared_ptr<const Model>& model, const Case& item) {
   }
   answer.result = engine.run(std::move(request));
   return answer;
-}
-
-int rounds(int usual, int many) {
-  const char* wanted = std::getenv("ANTHESIS_LONG_TESTS");
-  return wanted != nullptr && std::string_view(wanted) == "1" ? many : usual;
 }
 
 TEST(SameBits, WhateverTheSchedule) {

@@ -24,7 +24,9 @@ TEST(TokenizerGoldens, BothNotationsEncode) {
 }
 
 TEST(TokenizerGoldens, Decode) {
-  for (const json& vector : read_json(kGoldens / "tokenizer/decode.json")["vectors"]) {
+  const json vectors = read_json(kGoldens / "tokenizer/decode.json")["vectors"];
+  ASSERT_FALSE(vectors.empty());
+  for (const json& vector : vectors) {
     const auto ids = vector["ids"].get<std::vector<TokenId>>();
     EXPECT_EQ(golden_tokenizer()->decode(ids), vector["text"].get<std::string>()) << vector["ids"];
     EXPECT_EQ(golden_tokenizer()->decode(ids, true), vector["text_without_specials"].get<std::string>()) << vector["ids"];
@@ -44,13 +46,17 @@ void expect_stream(const json& ids, const json& pieces, const json& rest) {
 }
 
 TEST(TokenizerGoldens, Stream) {
-  for (const json& vector : read_json(kGoldens / "tokenizer/stream.json")["vectors"]) {
+  const json vectors = read_json(kGoldens / "tokenizer/stream.json")["vectors"];
+  ASSERT_FALSE(vectors.empty());
+  for (const json& vector : vectors) {
     expect_stream(vector["ids"], vector["pieces"], vector["rest"]);
   }
 }
 
 TEST(TokenizerGoldens, GeneratedTextStreams) {
-  for (const json& vector : read_json(kGoldens / "generation/text/case.json")["cases"]) {
+  const json vectors = read_json(kGoldens / "generation/text/case.json")["cases"];
+  ASSERT_FALSE(vectors.empty());
+  for (const json& vector : vectors) {
     EXPECT_EQ(golden_tokenizer()->encode(vector["text"].get<std::string>()).ids, vector["ids"].get<std::vector<TokenId>>());
     expect_stream(vector["new_ids"], vector["pieces"], vector["rest"]);
   }
@@ -60,7 +66,9 @@ TEST(TokenizerGoldens, RefusedByName) {
   int count = 0;
   for (const auto& folder : std::filesystem::directory_iterator(kGoldens / "refused-tokenizers")) {
     const std::string message = error_of([&] { Tokenizer::load(folder.path() / "tokenizer.json"); });
-    for (const json& group : read_json(folder.path() / "why.json")["error_contains"]) {
+    const json groups = read_json(folder.path() / "why.json")["error_contains"];
+    ASSERT_FALSE(groups.empty());
+    for (const json& group : groups) {
       const auto is_there = [&](const json& word) { return contains(message, word.get<std::string>()); };
       EXPECT_TRUE(std::any_of(group.begin(), group.end(), is_there)) << folder.path() << ": " << message;
     }
