@@ -42,7 +42,7 @@ struct SamplingOptions {
   std::vector<TokenId> allowed_token_ids;          ///< empty: all
   std::uint64_t seed = 0;                          ///< of the counter-based generator: (seed, output, position) fix each draw
   std::int64_t logprobs = 0;                       ///< alternatives to report per new token; 0: none, and no log-probability
-  bool want_logprobs = false;                      ///< report the chosen token's log-probability even with logprobs = 0
+  bool want_logprobs = false;                      ///< report the chosen token's log-probability even with logprobs = 0; neither with beams
 };
 
 struct TokenLogprob {

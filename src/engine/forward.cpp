@@ -8,7 +8,7 @@
 
 #include "core/fail.h"
 #include "core/float_environment.h"
-#include "engine/portable_math.h"
+#include "engine/logprobs.h"
 #include "kernels/dispatch.h"
 #include "model/bloom.h"
 
@@ -210,14 +210,6 @@ void place(const Tensor& from, ValueId id, const Batch& batch, std::int64_t row,
   }
 }
 
-// -log softmax(logits)[label], in double.
-double cross_entropy(const float* logits, std::int64_t vocab, std::int64_t label) {
-  const double highest = *std::max_element(logits, logits + vocab);
-  double sum = 0;
-  for (std::int64_t v = 0; v < vocab; ++v) sum += exp_minus(highest - static_cast<double>(logits[v]));
-  return log_of(sum) + highest - static_cast<double>(logits[label]);
-}
-
 std::optional<float> mean_loss(const ForwardInput& input, const Batch& batch, const Tensor& logits) {
   if (input.labels.empty()) return std::nullopt;
   const std::int64_t vocab = logits.shape[2];
@@ -227,7 +219,8 @@ std::optional<float> mean_loss(const ForwardInput& input, const Batch& batch, co
     for (std::int64_t t = 1; t < batch.positions; ++t) {
       const std::int64_t label = input.labels[static_cast<std::size_t>(r)][static_cast<std::size_t>(t)];
       if (label == -100) continue;
-      sum += cross_entropy(logits.data.data() + (r * batch.positions + t - 1) * vocab, vocab, label);
+      const std::span row(logits.data.data() + (r * batch.positions + t - 1) * vocab, static_cast<std::size_t>(vocab));
+      sum += log_sum_exp(row) - static_cast<double>(row[static_cast<std::size_t>(label)]);  // -log softmax(row)[label]
       ++count;
     }
   }

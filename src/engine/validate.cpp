@@ -112,6 +112,11 @@ void validate_outputs(const SamplingOptions& o) {
       fail<InvalidArgument>("request", "temperature is {} with num_beams {}, expected 0: beam search does not draw",
                             o.temperature, o.num_beams);
     }
+    if (o.logprobs > 0 || o.want_logprobs) {
+      fail<InvalidArgument>(
+          "request", "logprobs are wanted with num_beams {}, expected none: a beam's score is all that is kept of its tokens",
+          o.num_beams);
+    }
     if (o.num_return_sequences > o.num_beams) {
       fail<InvalidArgument>("request", "num_return_sequences is {}, expected at most num_beams, which is {}",
                             o.num_return_sequences, o.num_beams);

@@ -55,7 +55,7 @@ struct Answer {
 Request random_request(Random& random, const BloomConfig& config, bool tight = false) {
   Request request;
   const std::int64_t length =
-      tight || random.chance(0.2) ? 64 * random.between(1, 2) - random.between(0, 8) : random.between(1, 30);
+      tight || random.chance(0.2) ? 64 * random.between(1, 2) - random.between(0, 6) : random.between(1, 30);
   if (random.chance(0.15)) {
     request.embeddings = Tensor({length, config.hidden_size});
     for (float& x : request.embeddings.data) x = random.normal();
@@ -65,14 +65,15 @@ Request random_request(Random& random, const BloomConfig& config, bool tight = f
   }
   request.logits = random.pick<LogitRows>({LogitRows::none, LogitRows::last, LogitRows::all});
   SamplingOptions& options = request.sampling;
-  options.max_new_tokens = random.between(0, 12);
+  options.max_new_tokens = random.between(tight ? 8 : 0, 12);
   options.seed = static_cast<std::uint64_t>(random.between(0, 1 << 30));
-  options.eos_token_ids = random.chance(0.5) ? std::optional(std::vector<TokenId>{}) : std::nullopt;
+  options.eos_token_ids = tight || random.chance(0.5) ? std::optional(std::vector<TokenId>{}) : std::nullopt;
   if (random.chance(0.2)) options.repetition_penalty = 1.3;
   if (random.chance(0.2)) options.want_logprobs = true;
   if (!tight && random.chance(0.15) && options.max_new_tokens > 0) {
     options.num_beams = random.between(2, 4);
     options.num_return_sequences = random.between(1, options.num_beams);
+    options.want_logprobs = false;
   } else if (random.chance(0.4)) {
     options.temperature = 0.5 + random.unit();
     options.top_k = random.between(0, 12);
@@ -162,13 +163,13 @@ TEST(SameBits, WhateverTheSchedule) {
       EngineOptions options;
       options.threads = static_cast<int>(random.between(1, 3));
       options.rows_per_step = random.chance(0.5) ? random.between(1, 20) : random.between(20, 300);
-      options.max_sequences = random.between(1, 12);
+      options.max_sequences = random.between(tight ? 3 : 1, 12);
       // Pages for the longest request alone, or little more; 12 are four beams of it.
       options.kv_tokens = tight ? random.between(3, 6) * 64 : random.chance(0.5) ? random.between(12, 16) * 64 : 0;
       Engine engine(model, options);
       std::map<RequestId, std::size_t> running;
       std::map<RequestId, std::shared_ptr<Capture>> captures;
-      std::int64_t to_submit = random.between(2, 8);
+      std::int64_t to_submit = random.between(tight ? 5 : 2, 8);
       const HostileFloatEnvironment hostile(random.chance(0.3));
       const std::string where = "round " + std::to_string(round);
       bool more = true;

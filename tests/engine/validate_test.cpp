@@ -96,6 +96,11 @@ TEST(Validate, RefusesOptionsOutOfRange) {
          r.sampling.temperature = 0.7;
        },
        {"temperature is 0.7", "num_beams 2"}},
+      {[](Request& r) {
+         r.sampling.num_beams = 2;
+         r.sampling.logprobs = 3;
+       },
+       {"logprobs", "num_beams 2"}},
   };
   for (const Fault& fault : faults) expect_refused(fault);
 }
