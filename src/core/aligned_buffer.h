@@ -14,7 +14,8 @@ class FloatBuffer {
   /// Throws std::bad_alloc where the system refuses or the size overflows.
   explicit FloatBuffer(std::int64_t count);
   ~FloatBuffer();
-  FloatBuffer(FloatBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  FloatBuffer(FloatBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   FloatBuffer& operator=(FloatBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(count_, other.count_);

@@ -23,7 +23,7 @@ struct KvView {
   std::int64_t keys_offset = 0;    ///< of this layer's keys from the beginning of a page
   std::int64_t values_offset = 0;  ///< of this layer's values
   std::int64_t head_dim = 0;
-  std::int64_t padded_dim = 0;     ///< round_up(head_dim, 16)
+  std::int64_t padded_dim = 0;  ///< round_up(head_dim, 16)
 
   [[nodiscard]] float* keys(std::int64_t page, std::int64_t head) const noexcept {
     return pages[page] + keys_offset + head * head_dim * kPageTokens;

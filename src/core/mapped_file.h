@@ -10,7 +10,8 @@
 namespace anthesis {
 
 /// Owns the mapping. Immutable after opening; may be read from many threads.
-/// A file that another process shortens while it is mapped cannot be guarded against: reading it then ends the process, as with any mapped file.
+/// A file that another process shortens while it is mapped cannot be guarded against: reading it then ends the process, as with
+/// any mapped file.
 class MappedFile {
  public:
   /// Throws LoadError, with `who`, the path and the system's reason.

@@ -25,7 +25,8 @@ class TaskRef {
 /// One caller at a time. Every thread computes with round-to-nearest and without flush-to-zero; the caller sees to its own.
 class ThreadPool {
  public:
-  /// `threads` in all, the caller's included; 0: one per processor this process may use. `affinity`: processors to pin to, round robin.
+  /// `threads` in all, the caller's included; 0: one per processor this process may use. `affinity`: processors to pin to,
+  /// round robin.
   explicit ThreadPool(int threads = 0, std::vector<int> affinity = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -76,7 +76,8 @@ class Device {
   void attention_scores(const AttentionJob& job, const AttentionBias& bias, float* scores,
                         std::int64_t key_stride) const noexcept;
   /// In place, over all `keys` of each of `rows` rows: max, exp, sum (lane l takes keys l, l + 16, ...; then a fixed tree),
-  /// times 1 / sum. exp is exactly 0 below a fixed cutoff, so masked keys are exactly 0 and change nothing.
+  /// times 1 / sum. exp is exactly 0 below a fixed cutoff and the max is at least half of kMaskedScore, so masked keys are
+  /// exactly 0 and change nothing. A row in which all scores are masked has no pattern: NaN.
   void softmax(float* scores, std::int64_t rows, std::int64_t keys, std::int64_t key_stride) const noexcept;
   /// outputs = pattern (times head_mask) . values, by ascending key, fused multiply-add from 0; keys of probability exactly 0
   /// are not added.

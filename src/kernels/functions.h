@@ -13,7 +13,7 @@ inline constexpr float kExpCutoff = -87.3F;
 /// e^x for x <= 0, or NaN. At most 0.89 units of the last place off [all numbers tried]. Not for positive x.
 template <class Lanes>
 inline Lanes exp(Lanes x) noexcept {
-  const auto all = [](float number) { return Lanes::broadcast(number); };
+  const auto all = [](float number) noexcept { return Lanes::broadcast(number); };
   // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds to the integer n and leaves it in the lowest bits.
   const Lanes shifted = fma(x, all(1.44269502F), all(12582912.0F));
   const Lanes n = shifted - all(12582912.0F);
@@ -33,7 +33,7 @@ inline Lanes exp(Lanes x) noexcept {
 /// Odd to the bit; at most 1.44 units of the last place off [all numbers tried].
 template <class Lanes>
 inline Lanes tanh(Lanes x) noexcept {
-  const auto all = [](float number) { return Lanes::broadcast(number); };
+  const auto all = [](float number) noexcept { return Lanes::broadcast(number); };
   const Lanes size = abs(x);
   // Near 0: z + z^3 p(z^2), fitted to a relative error of 4.4e-9 up to 0.625.
   const Lanes square = size * size;
@@ -52,7 +52,7 @@ inline Lanes tanh(Lanes x) noexcept {
 /// x * 0.5 * (1 + tanh(0.79788456 * x * (1 + 0.044715 * x * x))), in the order of Hugging Face's bloom_gelu_forward.
 template <class Lanes>
 inline Lanes gelu(Lanes x) noexcept {
-  const auto all = [](float number) { return Lanes::broadcast(number); };
+  const auto all = [](float number) noexcept { return Lanes::broadcast(number); };
   const Lanes inner = all(0.79788456F) * x * (all(1.0F) + all(0.044715F) * x * x);
   return x * all(0.5F) * (all(1.0F) + tanh(inner));
 }

@@ -20,7 +20,7 @@ template <class Lanes, class Body>
 }
 template <class Lanes>
 void add(float* into, const float* what, std::int64_t count) noexcept {
-  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) {
+  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) noexcept {
     store_lanes(load_lanes<Lanes>(into + i, lanes, 0) + load_lanes<Lanes>(what + i, lanes, 0), into + i, lanes);
   });
 }
@@ -28,21 +28,21 @@ void add(float* into, const float* what, std::int64_t count) noexcept {
 /// Applies a function of one number.
 template <class Lanes, class Function>
 [[gnu::always_inline]] inline void apply(const float* x, std::int64_t count, float* y, const Function& function) noexcept {
-  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) {
+  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) noexcept {
     store_lanes(function(load_lanes<Lanes>(x + i, lanes, 0)), y + i, lanes);
   });
 }
 template <class Lanes>
 void gelu_row(float* x, std::int64_t count) noexcept {
-  apply<Lanes>(x, count, x, [](Lanes lanes) { return gelu(lanes); });
+  apply<Lanes>(x, count, x, [](Lanes lanes) noexcept { return gelu(lanes); });
 }
 template <class Lanes>
 void exp_row(const float* x, std::int64_t count, float* y) noexcept {
-  apply<Lanes>(x, count, y, [](Lanes lanes) { return exp(lanes); });
+  apply<Lanes>(x, count, y, [](Lanes lanes) noexcept { return exp(lanes); });
 }
 template <class Lanes>
 void tanh_row(const float* x, std::int64_t count, float* y) noexcept {
-  apply<Lanes>(x, count, y, [](Lanes lanes) { return tanh(lanes); });
+  apply<Lanes>(x, count, y, [](Lanes lanes) noexcept { return tanh(lanes); });
 }
 
 /// With lane sums over elements l, l + 16, ... (ascending, from 0) folded by sum():
@@ -52,16 +52,17 @@ template <class Lanes>
 void layer_norm(const float* x, const float* weight, const float* bias, float epsilon, std::int64_t count, float* y) noexcept {
   const float n = static_cast<float>(count);
   Lanes total = Lanes::zero();
-  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) { total = total + load_lanes<Lanes>(x + i, lanes, 0); });
+  for_lanes<Lanes>(count,
+                   [&](std::int64_t i, std::int64_t lanes) noexcept { total = total + load_lanes<Lanes>(x + i, lanes, 0); });
   const float mean = sum(total) / n;
   const Lanes means = Lanes::broadcast(mean);
   Lanes squares = Lanes::zero();
-  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) {
+  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) noexcept {
     const Lanes distance = load_lanes<Lanes>(x + i, lanes, mean) - means;  // 0 behind the row
     squares = fma(distance, distance, squares);
   });
   const Lanes scale = Lanes::broadcast(1.0F) / square_root(Lanes::broadcast(sum(squares) / n + epsilon));
-  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) {
+  for_lanes<Lanes>(count, [&](std::int64_t i, std::int64_t lanes) noexcept {
     const Lanes normal = (load_lanes<Lanes>(x + i, lanes, 0) - means) * scale;
     store_lanes(fma(normal, load_lanes<Lanes>(weight + i, lanes, 0), load_lanes<Lanes>(bias + i, lanes, 0)), y + i, lanes);
   });
@@ -75,17 +76,18 @@ inline constexpr float kScoreFloor = kMasked / 2;
 template <class Lanes>
 void softmax(float* scores, std::int64_t keys) noexcept {
   Lanes top = Lanes::broadcast(kScoreFloor);
-  for_lanes<Lanes>(keys,
-                   [&](std::int64_t i, std::int64_t lanes) { top = max(load_lanes<Lanes>(scores + i, lanes, kMasked), top); });
+  for_lanes<Lanes>(keys, [&](std::int64_t i, std::int64_t lanes) noexcept {
+    top = max(load_lanes<Lanes>(scores + i, lanes, kMasked), top);
+  });
   const Lanes tops = Lanes::broadcast(highest(top));
   Lanes total = Lanes::zero();
-  for_lanes<Lanes>(keys, [&](std::int64_t i, std::int64_t lanes) {
+  for_lanes<Lanes>(keys, [&](std::int64_t i, std::int64_t lanes) noexcept {
     const Lanes e = exp(load_lanes<Lanes>(scores + i, lanes, kMasked) - tops);
     total = total + e;
     store_lanes(e, scores + i, lanes);
   });
   const Lanes inverse = Lanes::broadcast(1.0F / sum(total));
-  for_lanes<Lanes>(keys, [&](std::int64_t i, std::int64_t lanes) {
+  for_lanes<Lanes>(keys, [&](std::int64_t i, std::int64_t lanes) noexcept {
     store_lanes(load_lanes<Lanes>(scores + i, lanes, 0) * inverse, scores + i, lanes);
   });
 }
