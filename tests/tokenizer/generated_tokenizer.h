@@ -15,8 +15,7 @@ namespace anthesis::test {
 
 inline constexpr std::size_t kReleasedTokens = 250680;
 
-/// `pairs`: merges as ["a", "b"] instead of "a b".
-inline std::string generated_tokenizer(std::size_t tokens = kReleasedTokens, bool pairs = false) {
+inline std::string generated_tokenizer() {
   const auto in_json = [](const std::string& text) {
     std::string escaped;
     for (char c : text) {
@@ -33,15 +32,21 @@ inline std::string generated_tokenizer(std::size_t tokens = kReleasedTokens, boo
   std::unordered_set<std::string> known(vocab.begin(), vocab.end());
   std::string merges;
   std::mt19937 random(1);
-  while (vocab.size() < tokens) {
+  const auto any_token = [&] {
     // Short tokens are merged more often, as in a vocabulary that was learnt.
-    const std::string& left = vocab[4 + random() % (random() % 2 == 0 ? 242 : vocab.size() - 4)];
-    const std::string& right = vocab[4 + random() % (random() % 2 == 0 ? 242 : vocab.size() - 4)];
+    const std::size_t among = random() % 2 == 0 ? 242 : vocab.size() - 4;
+    return vocab[4 + random() % among];
+  };
+  while (vocab.size() < kReleasedTokens) {
+    const std::string left = any_token();
+    const std::string right = any_token();
     std::string both = left + right;
     if (both.size() > 24 || !known.insert(both).second) continue;
-    if (!merges.empty()) merges += ",\n";
-    merges +=
-        pairs ? "[\"" + in_json(left) + "\",\"" + in_json(right) + "\"]" : "\"" + in_json(left) + " " + in_json(right) + "\"";
+    merges += merges.empty() ? "\"" : ",\n\"";
+    merges += in_json(left);
+    merges += ' ';
+    merges += in_json(right);
+    merges += '"';
     vocab.push_back(std::move(both));
   }
   std::string entries;

@@ -103,6 +103,15 @@ TEST(Tokenizer, AddedTokensThatAreNoByteLetters) {
   EXPECT_EQ(tokenizer->vocab_size(), size + 3);
 }
 
+TEST(Tokenizer, AnAddedTokenSaidTwice) {
+  json file = small_tokenizer();
+  const auto size = static_cast<std::int64_t>(file["model"]["vocab"].size());
+  file["added_tokens"] = json::array({added_token("<x>", size, "special"), added_token("<x>", size, "lstrip")});
+  const auto tokenizer = parse(file);
+  EXPECT_EQ(flat(tokenizer->encode("a  <x>")), (std::vector<std::int64_t>{0, 1, 1, 6}));  // what was said last counts,
+  EXPECT_TRUE(tokenizer->is_special(static_cast<TokenId>(size)));                         // but special stays special
+}
+
 TEST(Tokenizer, ManyThreadsOneTokenizer) {
   std::vector<std::string> texts;
   std::mt19937 random(12);
