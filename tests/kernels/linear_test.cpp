@@ -95,6 +95,9 @@ TEST(Linear, SameBitsWhenRowsAreManyBlocks) {
   Random random(4);
   Problem p(random, 300, 4500, 33);  // x is gone through in two parts
   const std::vector<float> expected = p.run(testing::oracle());
+  for (std::int64_t r = 0; r < p.rows; ++r) {
+    ASSERT_EQ(expected[static_cast<std::size_t>(r * p.y_stride + 32)], defined(p, r, 32)) << "row " << r;
+  }
   for (const kernels::Table* table : testing::tables()) {
     if (table == &kernels::scalar_table) continue;  // slow where fma is a call
     EXPECT_TRUE(same(p.run(*table, 2), expected)) << table->name;
