@@ -188,6 +188,7 @@ class FileReader {
     MergeTable table(count);
     std::size_t position = 0;
     std::uint32_t rank = 0;
+    std::uint32_t next = 0;
     std::optional<bool> pairs;
     std::string result;
     for (const Json merge : merges) {
@@ -209,7 +210,10 @@ class FileReader {
       };
       const std::uint32_t first = require(left);
       const std::uint32_t second = require(right);
-      table.add(first, second, {rank++, require(result)});
+      // Learnt tokens stand in the order of their merges, so that the next one is a good guess that saves a look-up.
+      const std::uint32_t merged = next < vocabulary.size() && vocabulary.text(next) == result ? next : require(result);
+      next = merged + 1;
+      table.add(first, second, {rank++, merged});
     }
     return table;
   }
