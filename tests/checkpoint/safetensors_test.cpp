@@ -65,6 +65,8 @@ TEST(Safetensors, WhatTheReferenceRefusesIsRefused) {
   refused(one("F64", "[9223372036854775807]", "[0,0]", 0), "64 bits");
   refused(safetensors(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", "1234"), "a has no dtype");
   refused(safetensors(R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234"), "dtype twice");
+  const std::string overlap = R"({"b":)" + entry("U8", "[2]", "[1,3]") + R"(,"a":)" + entry("U8", "[2]", "[0,2]") + "}";
+  refused(safetensors(overlap, "xyz"), "b begins at byte 1 of the data, expected 2 or later, where a ends");
   refused(safetensors(R"({"a":1})", ""), "the header's entry for a is 1");
   refused(safetensors(R"({"__metadata__":{"a":1}})", ""), "__metadata__");
   refused(safetensors(R"({"__metadata__":[]})", ""), "__metadata__");
