@@ -12,23 +12,23 @@
 namespace anthesis {
 
 struct EngineOptions {
-  int threads = 0;                        ///< that run the kernels, this one included; 0: one per processor this process may use
-  std::vector<int> affinity{};            ///< processors to pin them to; empty: not pinned
-  std::int64_t rows_per_step = 512;       ///< token rows of one step at most; longer prompts run in chunks. No influence on results.
-  std::int64_t max_sequences = 256;       ///< that run at the same time
-  std::int64_t kv_tokens = 0;             ///< tokens of KV in all; 0: a quarter of the machine's memory
+  int threads = 0;                   ///< that run the kernels, this one included; 0: one per processor this process may use
+  std::vector<int> affinity{};       ///< processors to pin them to; empty: not pinned
+  std::int64_t rows_per_step = 512;  ///< token rows of one step at most; longer prompts run in chunks. No influence on results.
+  std::int64_t max_sequences = 256;  ///< that run at the same time
+  std::int64_t kv_tokens = 0;        ///< tokens of KV in all; 0: a quarter of the machine's memory
 };
 
 struct EngineStatistics {
   std::int64_t steps = 0, rows = 0, prompt_tokens = 0, new_tokens = 0, preemptions = 0;
-  double seconds = 0;                     ///< spent in step()
+  double seconds = 0;  ///< spent in step()
   std::int64_t kv_pages = 0, kv_pages_used = 0;
 };
 
 using RequestId = std::int64_t;
 
-/// Runs requests of one model as one continuous batch. One thread at a time may call it, except cancel(), which any thread may call.
-/// What a request gets never depends on what else runs: same bits alone and in any company, chunking or preemption.
+/// Runs requests of one model as one continuous batch. One thread at a time may call it, except cancel(), which any thread may
+/// call. What a request gets never depends on what else runs: same bits alone and in any company, chunking or preemption.
 class Engine {
  public:
   explicit Engine(std::shared_ptr<const Model> model, EngineOptions options = {});
@@ -40,9 +40,11 @@ class Engine {
   RequestId submit(Request request);
   /// The request ends at the next step with what it has. False where it is not running.
   bool cancel(RequestId id);
-  /// Runs one forward pass over everything that is due. False when nothing is left to do.
+  /// Runs one forward pass over everything that is due. False when nothing is left to do. Callbacks of requests run inside it:
+  /// they may submit and cancel, but not step (InvalidArgument).
   bool step();
-  /// The result of a finished request, once; nothing while it runs. Throws InvalidArgument for an id that was never given or was taken.
+  /// The result of a finished request, once; nothing while it runs. Throws InvalidArgument for an id that was never given or
+  /// was taken.
   std::optional<Result> take(RequestId id);
   /// Steps until this request is done, and takes its result. Rethrows what its callbacks threw.
   Result finish(RequestId id);

@@ -45,6 +45,18 @@ void check(const EngineOptions& options) {
   at_least("kv_tokens", options.kv_tokens, 0);
 }
 
+// Sets a flag for the length of a step, whatever ends it.
+class Stepping {
+ public:
+  explicit Stepping(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Stepping() { flag_ = false; }
+  Stepping(const Stepping&) = delete;
+  Stepping& operator=(const Stepping&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 // KV that a result hands out. Shares its pages with whoever goes on from it.
 class SharedKeyValues final : public KeyValues {
  public:
@@ -103,6 +115,7 @@ struct Engine::Impl {
   std::set<RequestId> over;                   // ended in this pass
   bool any_embeddings = false;
 
+  bool stepping = false;
   RequestId next_id = 1;
   std::map<RequestId, Result> results;
   EngineStatistics statistics;
@@ -345,6 +358,10 @@ bool Engine::cancel(RequestId id) {
 }
 
 bool Engine::step() {
+  // A callback of this very step may submit and cancel, but a pass inside a pass would overwrite the one around it.
+  if (impl_->stepping)
+    fail<InvalidArgument>("engine", "step was called from a callback of a step, expected submit or cancel at most");
+  const Stepping mark(impl_->stepping);
   const auto start = std::chrono::steady_clock::now();
   const FloatEnvironment guard;
   impl_->cancel_what_was_asked();

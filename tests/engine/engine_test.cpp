@@ -132,6 +132,20 @@ TEST_F(EngineTest, CallbacksSteerTheOutput) {
   EXPECT_EQ(stopped.outputs[0].finish_reason, FinishReason::callback);
 }
 
+TEST_F(EngineTest, ACallbackMaySubmitButNotStep) {
+  Engine engine(model_);
+  std::optional<RequestId> second;
+  Request first = prompt(5, 3);
+  first.on_token = [&](const TokenEvent&) {
+    if (!second) second = engine.submit(prompt(4, 2));
+  };
+  EXPECT_EQ(engine.run(first).outputs[0].new_ids.size(), 3U);
+  EXPECT_EQ(engine.finish(*second).outputs[0].new_ids.size(), 2U);
+  first.on_token = [&](const TokenEvent&) { engine.run(prompt(4, 2)); };
+  EXPECT_THROW(engine.run(first), InvalidArgument);
+  EXPECT_EQ(engine.run(prompt(5, 3)).outputs[0].new_ids.size(), 3U) << "the engine goes on";
+}
+
 TEST_F(EngineTest, NothingPlausibleComesFromNaN) {
   Engine engine(model_);
   Request request = prompt(4, 5);
