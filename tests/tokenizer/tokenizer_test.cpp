@@ -115,7 +115,7 @@ TEST(Tokenizer, AnAddedTokenSaidTwice) {
 TEST(Tokenizer, ManyThreadsOneTokenizer) {
   std::vector<std::string> texts;
   std::mt19937 random(12);
-  for (int k = 0; k < 40; ++k) texts.push_back(random_text(random, 300));
+  for (int k = 0; k < 20; ++k) texts.push_back(random_text(random, 200));
   std::vector<std::vector<TokenId>> expected;
   for (const std::string& text : texts)
     expected.push_back(parse(read_json(kGoldens / "tokenizer/tokenizer.json"))->encode(text).ids);
