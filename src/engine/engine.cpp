@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -26,11 +27,16 @@ KvGeometry geometry_of(const BloomConfig& config) { return {config.n_layer, conf
 // Pages for this many tokens; by default a quarter of the machine's memory, of which only what is used is taken.
 std::int64_t page_budget(const BloomConfig& config, const EngineOptions& options) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 20;
+  const std::int64_t page_bytes = geometry_of(config).page_floats() * static_cast<std::int64_t>(sizeof(float));
   std::int64_t tokens = options.kv_tokens;
   if (tokens == 0) {
     const std::int64_t memory = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-    const std::int64_t page_bytes = geometry_of(config).page_floats() * static_cast<std::int64_t>(sizeof(float));
     tokens = std::clamp<std::int64_t>(memory / 4 / page_bytes * kPageTokens, kPageTokens, kMostTokens);
+  }
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / page_bytes;  // more bytes than can be counted
+  if (tokens / kPageTokens >= most) {
+    fail<InvalidArgument>("engine", "kv_tokens is {}, expected fewer than {} pages of {} tokens, {} bytes each", tokens, most,
+                          kPageTokens, page_bytes);
   }
   return (tokens + kPageTokens - 1) / kPageTokens;
 }
@@ -139,14 +145,16 @@ KvSequence Engine::Impl::past_of(const Request& request) const {
 void Engine::Impl::check_size(const Job& job) const {
   const SamplingOptions& sampling = job.request.sampling;
   const std::int64_t sequences_ = std::max(sampling.num_beams, sampling.num_return_sequences);
-  const std::int64_t fed = job.past_rows + job.input_rows + std::max<std::int64_t>(0, sampling.max_new_tokens - 1);
-  const std::int64_t pages = (fed + kPageTokens - 1) / kPageTokens;
-  if (pages > pool->pages() || pages * sequences_ > pool->pages()) {
-    fail<ResourceError>(
-        "engine",
-        "the request needs KV for {} tokens in {} sequences, {} pages of {}; the engine has {} pages; raise kv_tokens or "
-        "ask for less",
-        fed, sequences_, pages * sequences_, kPageTokens, pool->pages());
+  // Any number may be asked for: the sum fits in 64 bits without a sign, the product with the sequences need not.
+  const std::uint64_t fed = static_cast<std::uint64_t>(job.past_rows + job.input_rows) +
+                            static_cast<std::uint64_t>(std::max<std::int64_t>(0, sampling.max_new_tokens - 1));
+  constexpr auto kPage = static_cast<std::uint64_t>(kPageTokens);
+  const std::uint64_t pages = fed / kPage + (fed % kPage == 0 ? 0 : 1);
+  if (pages > static_cast<std::uint64_t>(pool->pages() / sequences_)) {
+    fail<ResourceError>("engine",
+                        "the request needs KV for {} tokens in {} sequences, {} pages of {} tokens in each; the engine has {} "
+                        "pages; raise kv_tokens or ask for less",
+                        fed, sequences_, pages, kPageTokens, pool->pages());
   }
 }
 

@@ -163,7 +163,7 @@ void validate_input(const Request& request, const BloomConfig& config) {
                           request.ids.empty() ? "there are neither ids nor embeddings" : "there are both ids and embeddings");
   }
   require_ids(request.ids, "ids", config);
-  if (!request.embeddings.empty()) {
+  if (!request.embeddings.empty() || !request.embeddings.shape.empty()) {  // a shape without numbers is no input either
     const auto& shape = request.embeddings.shape;
     if (shape.size() != 2 || shape[1] != config.hidden_size || element_count(shape) != request.embeddings.size()) {
       fail<InvalidArgument>("request", "embeddings has shape {} with {} numbers, expected [positions, {}]",

@@ -165,6 +165,18 @@ TEST_F(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
   Request beams = prompt(30, 4);
   beams.sampling.num_beams = 3;
   EXPECT_THROW(engine.submit(beams), ResourceError);
+
+  // Numbers whose sum or product leaves 64 bits.
+  expect_error<ResourceError>([&] { engine.submit(prompt(2, std::numeric_limits<std::int64_t>::max())); },
+                              "9223372036854775808");
+  for (const std::int64_t many : {std::numeric_limits<std::int64_t>::max(), std::int64_t{1} << 62}) {
+    beams = prompt(2, 240);  // four pages
+    beams.sampling.num_beams = many;
+    EXPECT_THROW(engine.submit(beams), ResourceError) << many;
+  }
+  options.kv_tokens = std::numeric_limits<std::int64_t>::max();
+  expect_error<InvalidArgument>([&] { const Engine boundless(model_, options); }, "kv_tokens is 9223372036854775807");
+
   EXPECT_EQ(engine.run(prompt(100, 29)).outputs[0].new_ids.size(), 29U);
 
   // Pages that results hold are nobody else's: a clear error, no endless wait.

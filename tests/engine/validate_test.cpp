@@ -153,6 +153,10 @@ TEST(Validate, RefusesInputsThatDoNotFit) {
          r.embeddings = Tensor({64});
        },
        {"embeddings has shape [64]"}},
+      {[](Request& r) {
+         r.embeddings.shape = {2, 32};
+       },
+       {"embeddings has shape [2, 32] with 0 numbers"}},
       {[](Request& r) { r.past_ids = {1}; }, {"past_ids has 1 ids", "expected 0"}},
       {[](Request& r) {
          r.past = std::make_shared<Past>(3);
