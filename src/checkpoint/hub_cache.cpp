@@ -69,6 +69,8 @@ bool is_folder(const fs::path& path) {
 
 /// The commit that a branch or tag stands for; empty where the cache does not know it.
 std::string commit_of(const fs::path& ref) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(ref, ignored)) return {};  // opening a pipe would wait for its writer
   std::ifstream file(ref);
   std::string commit;
   if (!file || !(file >> commit)) return {};

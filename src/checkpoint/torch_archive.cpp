@@ -66,7 +66,7 @@ FileTensor place(const PickledTensor& tensor, std::span<const std::byte> storage
   FileTensor result{tensor.name, tensor.dtype, tensor.shape, {}, {}};
   if (*count == 0) return result;
   const auto length = extent(tensor);
-  if (!length || tensor.offset < 0 || *length > tensor.storage_count || tensor.offset > tensor.storage_count - *length) {
+  if (!length || tensor.offset < 0 || tensor.offset > tensor.storage_count - *length) {
     fail<LoadError>(who, "{} of shape {} with strides {} from number {} on reaches outside its storage of {} numbers", name,
                     shape_text(tensor.shape), shape_text(tensor.strides), tensor.offset, tensor.storage_count);
   }

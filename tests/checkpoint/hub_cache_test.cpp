@@ -1,4 +1,6 @@
 // Names of models: folders, and hub ids in a cache that is made for the test.
+#include <sys/stat.h>
+
 #include <cstdlib>
 
 #include "checkpoint/files.h"
@@ -82,7 +84,7 @@ TEST_F(HubCache, NamesThatLeadElsewhereAreRefused) {
   make(folder_ / "hub");
   set("HF_HUB_CACHE", folder_ / "hub");
   for (const std::string name :
-       {"../hub", "a/../b", "a/b/c", "a//b", "a/", ".hidden/x", "-x/y", "a b/c", "a--b/c", "", "x\n/y", "models:x"}) {
+       {"../hub", "a/../b", "a..b/c", "a/b/c", "a//b", "a/", ".hidden/x", "-x/y", "a b/c", "a--b/c", "", "x\n/y", "models:x"}) {
     EXPECT_TRUE(contains(error(name), "hub id")) << name;
   }
   for (const std::string revision : {"..", "../main", "a/../../main", "/main", "main/", "a b", "refs\\main"}) {
@@ -90,6 +92,9 @@ TEST_F(HubCache, NamesThatLeadElsewhereAreRefused) {
   }
   write(folder_ / "hub/models--bigscience--bloom-560m/refs/bad", "../../../etc");
   EXPECT_TRUE(contains(error(kName, "bad"), "expected a commit"));
+  // A pipe where a reference should be is not waited for.
+  ASSERT_EQ(mkfifo((folder_ / "hub/models--bigscience--bloom-560m/refs/pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(error(kName, "pipe"), "no revision pipe"));
   EXPECT_TRUE(contains(error("bigscience/absent"), (folder_ / "hub/models--bigscience--absent").string()));
   const fs::path one_word = make(folder_ / "hub", "models--one-word");
   EXPECT_EQ(resolve_model("one-word", ""), one_word);

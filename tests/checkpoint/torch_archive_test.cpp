@@ -188,6 +188,7 @@ TEST(Pickle, EverythingElseIsRefusedByName) {
   refused_pickle(start + "K\x01(K\x01K\x02u.", "expected a dictionary");
   refused_pickle(start + "K\x01K\x02s.", "not there");
   refused_pickle(start + "}(s.", "not there");
+  refused_pickle(start + "]N(at.", "not there at byte 6");  // a mark is a floor
   refused_pickle(start + "u.", "mark");
   refused_pickle(start + "t.", "mark");
   refused_pickle(start + "N\x86.", "not there");
