@@ -76,9 +76,10 @@ struct FromJson {
 
   [[nodiscard]] TokenId id(const Json& json) const {
     constexpr auto kMost = std::uint64_t{std::numeric_limits<TokenId>::max()};
-    // Whole numbers are unsigned where they come from JSON, and signed where they come from parsed arguments.
-    const bool fits =
-        json.is_number_unsigned() ? json.get<std::uint64_t>() <= kMost : json.is_number_integer() && json.get<TokenId>() >= 0;
+    // Whole numbers are unsigned where they come from JSON and not negative, else signed. Wide first: an id is cut to 32 bits.
+    const bool fits = json.is_number_unsigned()
+                          ? json.get<std::uint64_t>() <= kMost
+                          : json.is_number_integer() && json.get<std::int64_t>() >= 0 && json.get<std::uint64_t>() <= kMost;
     if (!fits) wrong("token ids");
     return json.get<TokenId>();
   }

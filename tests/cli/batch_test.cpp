@@ -79,6 +79,8 @@ TEST(Batch, ALineThatFailsLeavesTheOthersAlone) {
       {"{\"prompt\": \"All\", \"seed\": -1}", "\"seed\" is -1, expected a whole number from 0"},
       {"{\"prompt\": \"All\", \"eos_token_ids\": 2}", "\"eos_token_ids\" is 2, expected a list of token ids"},
       {"{\"prompt\": \"All\", \"eos_token_ids\": [-2]}", "\"eos_token_ids\" is [-2], expected token ids"},
+      {"{\"prompt\": \"All\", \"eos_token_ids\": [-4294967294]}", "expected token ids"},
+      {"{\"ids\": [-4294967291]}", "expected token ids"},
       {"{\"prompt\": \"All\", \"stop\": [\"\"]}", "\"stop\" is [\"\"]"},
       {"{\"prompt\": \"All\", \"stop\": 5}", "\"stop\" is 5, expected a text or a list"},
       {"{\"prompt\": \"All\", \"logit_bias\": [5]}", "\"logit_bias\" is [5], expected an object"},
