@@ -1,6 +1,7 @@
 // Everything, for those who do not mind.
 #pragma once
 
+#include "anthesis/adapter.h"      // IWYU pragma: export
 #include "anthesis/config.h"       // IWYU pragma: export
 #include "anthesis/dtype.h"        // IWYU pragma: export
 #include "anthesis/engine.h"       // IWYU pragma: export

@@ -38,6 +38,7 @@ struct ModelInfo {
 };
 
 class BloomForCausalLM;  // the forward pass; not part of the public API
+struct Weights;          // what it computes with; neither is this
 
 /// Immutable; may be used by many engines and threads at once.
 class Model {
@@ -61,6 +62,7 @@ class Model {
   /// Throws LoadError where the folder has no tokenizer.json.
   [[nodiscard]] const Tokenizer& tokenizer() const;
   [[nodiscard]] const BloomForCausalLM& network() const noexcept;
+  [[nodiscard]] const Weights& weights() const noexcept;
 
  private:
   struct Impl;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "anthesis/adapter.h"
 #include "anthesis/tensor.h"
 #include "anthesis/tokenizer.h"
 #include "anthesis/values.h"
@@ -92,7 +93,7 @@ struct Request {
 
   SamplingOptions sampling;                    ///< max_new_tokens = 0: a forward pass and nothing more
   std::vector<float> head_mask;                ///< empty, [heads] or [layers * heads]: multiplies the pattern after the softmax
-  std::string adapter;                         ///< a name in the adapter store; this version has none, so only "" is accepted
+  std::shared_ptr<const Adapter> adapter;      ///< of the engine's model; null: the model as it is
   LogitRows logits = LogitRows::none;          ///< of the input's positions
   bool keep_past = false;                      ///< hand back the KV in Result::past
   std::shared_ptr<ValueVisitor> visitor;       ///< looks at named values, prompt and new tokens alike

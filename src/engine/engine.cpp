@@ -88,6 +88,7 @@ struct Engine::Impl {
         scheduler(config, options, pool),
         scratch(config),
         plan(config.n_layer),
+        adapters(device),
         generation(*model) {}
 
   KvSequence past_of(const Request& request) const;
@@ -110,6 +111,7 @@ struct Engine::Impl {
   Scheduler scheduler;
   Scratch scratch;
   Plan plan;
+  AdapterRows adapters;
   Generation generation;
 
   // The pass that is being laid out; kept from step to step, so that nothing is allocated anew.
@@ -168,6 +170,7 @@ void Engine::Impl::lay_out(const std::vector<Work>& work) {
   first_logit_row.clear();
   any_embeddings = false;
   plan.clear();
+  adapters.clear();
   StepLimits limits;
   std::int64_t unwatched = 0;
 
@@ -182,6 +185,7 @@ void Engine::Impl::lay_out(const std::vector<Work>& work) {
       ids.push_back(embedded ? 0 : branch.tokens[branch.tokens.size() - static_cast<std::size_t>(job.known(branch) - row)]);
       embeddings.push_back(embedded ? job.request.embeddings.data.data() + row * config.hidden_size : nullptr);
     }
+    adapters.add(job.request.adapter ? &job.request.adapter->weights() : nullptr, item.rows);
     sequences.push_back({&branch.kv, first_row, item.rows, job.past_rows + item.first,
                          job.request.head_mask.empty() ? nullptr : job.request.head_mask.data()});
 
@@ -214,6 +218,7 @@ void Engine::Impl::lay_out(const std::vector<Work>& work) {
     limits.keys = std::max(limits.keys, keys);
   }
   plan.set_unwatched(unwatched);
+  adapters.set_head_rows(logit_rows);
   limits.rows = static_cast<std::int64_t>(ids.size());
   limits.logit_rows = static_cast<std::int64_t>(logit_rows.size());
   limits.sequences = static_cast<std::int64_t>(sequences.size());
@@ -223,10 +228,15 @@ void Engine::Impl::lay_out(const std::vector<Work>& work) {
 
 void Engine::Impl::run(const std::vector<Work>& work) {
   lay_out(work);
-  const Step step{device,     *group,
-                  scratch,    plan,
-                  sequences,  static_cast<std::int64_t>(ids.size()),
-                  ids.data(), any_embeddings ? std::span<const float* const>(embeddings) : std::span<const float* const>(),
+  const Step step{device,
+                  *group,
+                  scratch,
+                  plan,
+                  adapters,
+                  sequences,
+                  static_cast<std::int64_t>(ids.size()),
+                  ids.data(),
+                  any_embeddings ? std::span<const float* const>(embeddings) : std::span<const float* const>(),
                   logit_rows};
   const bool done = model->network().forward(step);
   ++statistics.steps;
@@ -333,6 +343,10 @@ Engine::~Engine() = default;
 
 RequestId Engine::submit(Request request) {
   validate(request, impl_->model->config(), impl_->model->has_tokenizer());
+  if (request.adapter && &request.adapter->model() != impl_->model.get()) {
+    fail<InvalidArgument>("request", "the adapter {} was loaded for another model, expected one for the engine's own",
+                          request.adapter->info().folder.string());
+  }
   auto job = std::make_unique<Job>();
   job->request = std::move(request);
   const Request& asked = job->request;

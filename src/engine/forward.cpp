@@ -295,6 +295,10 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
   const BloomConfig& config = engine.model().config();
   const Batch batch = shape_of(input, config);
   check_labels(input, batch, config);
+  if (!input.adapters.empty() && static_cast<std::int64_t>(input.adapters.size()) != batch.rows) {
+    fail<InvalidArgument>("forward", "adapters has {} entries, expected {}: one per row, or none", input.adapters.size(),
+                          batch.rows);
+  }
   const std::vector<float> head_mask = full_head_mask(input.head_mask, config);
   const std::vector<ValueRef> named = select_values(input.values, config.n_layer);
   const bool probs = std::find(named.begin(), named.end(), ValueRef{ValueId::next_token_probs, -1}) != named.end();
@@ -307,6 +311,7 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
     Request request = row_request(input, batch, row, config);
     if (request.ids.empty() && request.embeddings.empty()) continue;  // padding only: there is nothing to compute
     request.head_mask = head_mask;
+    if (!input.adapters.empty()) request.adapter = input.adapters[static_cast<std::size_t>(row)];
     request.logits = logits ? LogitRows::all : probs ? LogitRows::last : LogitRows::none;
     std::shared_ptr<Capture>& capture = captures[static_cast<std::size_t>(row)];
     capture = std::make_shared<Capture>(wanted_values(input, named, config));
@@ -384,7 +389,8 @@ Tensor project_on_vocab(Engine& engine, const Tensor& hidden) {
   Scratch scratch(config);
   Plan nobody(config.n_layer);
   const std::unique_ptr<Group> group = single_group();
-  const Step step{device, *group, scratch, nobody, {}, 0, nullptr, {}, {}};
+  const AdapterRows none(device);
+  const Step step{device, *group, scratch, nobody, none, {}, 0, nullptr, {}, {}};
 
   std::vector<std::int64_t> shape = hidden.shape;
   shape.back() = config.vocab_size;

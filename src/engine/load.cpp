@@ -196,6 +196,7 @@ const Tokenizer& Model::tokenizer() const {
   return *impl_->tokenizer;
 }
 const BloomForCausalLM& Model::network() const noexcept { return *impl_->network; }
+const Weights& Model::weights() const noexcept { return impl_->weights; }
 
 std::string_view version() noexcept { return ANTHESIS_VERSION; }
 

@@ -97,6 +97,11 @@ const std::vector<Work>& Scheduler::next() {
     }
   }
   start_waiting();
+  // Rows of one adapter lie side by side, so that its weights are read once.
+  for (auto at = work_.begin(); at != work_.end();) {
+    const Adapter* adapter = at->job->request.adapter.get();
+    at = std::stable_partition(at, work_.end(), [&](const Work& work) { return work.job->request.adapter.get() == adapter; });
+  }
   return work_;
 }
 

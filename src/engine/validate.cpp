@@ -205,9 +205,6 @@ void validate(const Request& request, const BloomConfig& config, bool has_tokeni
   validate_past(request, config);
   validate_head_mask(request, config);
   validate(request.sampling, config, has_tokenizer);
-  if (!request.adapter.empty()) {
-    fail<InvalidArgument>("request", "adapter is \"{}\", expected none: this version has no adapter store", request.adapter);
-  }
   const bool many = request.sampling.num_beams > 1 || request.sampling.num_return_sequences > 1;
   if (request.keep_past && many) {
     fail<InvalidArgument>("request",

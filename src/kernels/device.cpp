@@ -120,6 +120,19 @@ void Device::copy(Matrix from, Matrix to) const noexcept {
   });
 }
 
+void Device::scale_columns(Matrix y, const float* factors) const noexcept {
+  for_pieces(pool_, y, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
+    float* to = y.row(row) + first;
+    for (std::int64_t i = 0; i < count; ++i) to[i] *= factors[first + i];
+  });
+}
+
+void Device::scatter(Matrix from, const std::int32_t* columns, Matrix to) const noexcept {
+  for_pieces(pool_, from, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
+    for (std::int64_t i = first; i < first + count; ++i) to.row(row)[columns[i]] = from.row(row)[i];
+  });
+}
+
 void Device::gather(const PackedMatrix& from, const std::int32_t* ids, Matrix out) const noexcept {
   for_pieces(pool_, out, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     const float* column = from.panel(ids[row] / kLanes) + ids[row] % kLanes;

@@ -53,6 +53,10 @@ class Device {
   /// into += what
   void add(Matrix into, Matrix what) const noexcept;
   void copy(Matrix from, Matrix to) const noexcept;
+  /// y[r][n] *= factors[n]
+  void scale_columns(Matrix y, const float* factors) const noexcept;
+  /// to[r][columns[n]] = from[r][n]; columns are distinct.
+  void scatter(Matrix from, const std::int32_t* columns, Matrix to) const noexcept;
   /// out[r] = row ids[r] of the packed matrix.
   void gather(const PackedMatrix& from, const std::int32_t* ids, Matrix out) const noexcept;
   /// y[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias, biased variance from a second pass. x and y may be the

@@ -1,4 +1,5 @@
-// BLOOM's attention. Keys and values go to the cache and are read from there; scores and pattern are written out only for those who look.
+// BLOOM's attention. Keys and values go to the cache and are read from there; scores and pattern are written out only for those
+// who look.
 #include <cmath>
 
 #include "model/bloom.h"
@@ -7,8 +8,10 @@ namespace anthesis {
 
 BloomAttention::BloomAttention(const BloomConfig& config, const Weights& weights, const std::string& prefix, std::int64_t layer,
                                const std::vector<float>& slopes)
-    : query_key_value_(weights.matrix(prefix + "query_key_value.weight"), &weights.vector(prefix + "query_key_value.bias")),
-      dense_(weights.matrix(prefix + "dense.weight"), weights.vector(prefix + "dense.bias")),
+    : query_key_value_(weights.matrix(prefix + "query_key_value.weight"), &weights.vector(prefix + "query_key_value.bias"),
+                       module_index(Module::query_key_value, layer)),
+      dense_(weights.matrix(prefix + "dense.weight"), weights.vector(prefix + "dense.bias"),
+             module_index(Module::dense, layer)),
       layer_(layer),
       heads_(config.n_head),
       head_dim_(config.head_dim()),

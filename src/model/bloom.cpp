@@ -7,8 +7,10 @@ namespace anthesis {
 // ---- BloomMLP
 
 BloomMLP::BloomMLP(const Weights& weights, const std::string& prefix, std::int64_t layer)
-    : dense_h_to_4h_(weights.matrix(prefix + "dense_h_to_4h.weight"), &weights.vector(prefix + "dense_h_to_4h.bias")),
-      dense_4h_to_h_(weights.matrix(prefix + "dense_4h_to_h.weight"), weights.vector(prefix + "dense_4h_to_h.bias")),
+    : dense_h_to_4h_(weights.matrix(prefix + "dense_h_to_4h.weight"), &weights.vector(prefix + "dense_h_to_4h.bias"),
+                     module_index(Module::dense_h_to_4h, layer)),
+      dense_4h_to_h_(weights.matrix(prefix + "dense_4h_to_h.weight"), weights.vector(prefix + "dense_4h_to_h.bias"),
+                     module_index(Module::dense_4h_to_h, layer)),
       layer_(layer) {}
 
 bool BloomMLP::forward(Matrix norm, Matrix output, const Step& step) const noexcept {
@@ -28,10 +30,11 @@ BloomBlock::BloomBlock(const BloomConfig& config, const Weights& weights, std::i
 BloomBlock::BloomBlock(const BloomConfig& config, const Weights& weights, std::int64_t layer, const std::vector<float>& slopes,
                        const std::string& prefix)
     : input_layernorm_(weights.vector(prefix + "input_layernorm.weight"), weights.vector(prefix + "input_layernorm.bias"),
-                       config.layer_norm_epsilon),
+                       config.layer_norm_epsilon, module_index(Module::input_layernorm, layer)),
       self_attention_(config, weights, prefix + "self_attention.", layer, slopes),
       post_attention_layernorm_(weights.vector(prefix + "post_attention_layernorm.weight"),
-                                weights.vector(prefix + "post_attention_layernorm.bias"), config.layer_norm_epsilon),
+                                weights.vector(prefix + "post_attention_layernorm.bias"), config.layer_norm_epsilon,
+                                module_index(Module::post_attention_layernorm, layer)),
       mlp_(weights, prefix + "mlp.", layer),
       layer_(layer),
       residual_post_layernorm_(config.apply_residual_connection_post_layernorm) {}
@@ -70,8 +73,9 @@ BloomModel::BloomModel(const BloomConfig& config, const Weights& weights)
     : slopes_(alibi_slopes(config.n_head)),
       word_embeddings_(weights.matrix("word_embeddings.weight")),
       word_embeddings_layernorm_(weights.vector("word_embeddings_layernorm.weight"),
-                                 weights.vector("word_embeddings_layernorm.bias"), config.layer_norm_epsilon),
-      ln_f_(weights.vector("ln_f.weight"), weights.vector("ln_f.bias"), config.layer_norm_epsilon) {
+                                 weights.vector("word_embeddings_layernorm.bias"), config.layer_norm_epsilon,
+                                 module_index(Module::word_embeddings_layernorm)),
+      ln_f_(weights.vector("ln_f.weight"), weights.vector("ln_f.bias"), config.layer_norm_epsilon, module_index(Module::ln_f)) {
   h_.reserve(static_cast<std::size_t>(config.n_layer));
   for (std::int64_t layer = 0; layer < config.n_layer; ++layer) h_.emplace_back(config, weights, layer, slopes_);
 }
@@ -94,7 +98,7 @@ BloomForCausalLM::BloomForCausalLM(const BloomConfig& config, const Weights& wei
     : transformer_(config, weights),
       lm_head_(weights.matrices.contains("lm_head.weight") ? weights.matrix("lm_head.weight")
                                                            : weights.matrix("word_embeddings.weight"),
-               nullptr) {}
+               nullptr, module_index(Module::lm_head)) {}
 
 bool BloomForCausalLM::forward(const Step& step) const noexcept {
   const Taps at = step.taps(-1);

@@ -1,4 +1,4 @@
-// The only layers there are. They, and nothing above them, know of ranks (and later of adapters).
+// The only layers there are. They, and nothing above them, know of ranks and adapters.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,32 @@
 namespace anthesis {
 
 /// y = x W^T + b, its outputs divided among the ranks: each computes its own columns of y.
-/// Hugging Face: torch.nn.Linear. The order of sums: product, fold, + bias.
+/// Hugging Face: torch.nn.Linear. The order of sums: product, fold, DoRA scale, + LoRA delta, + bias.
 class ColumnParallelLinear {
  public:
-  /// Keeps references. `bias` may be null.
-  ColumnParallelLinear(const PackedMatrix& weight, const std::vector<float>* bias) : weight_(weight), bias_(bias) {}
+  /// Keeps references. `bias` may be null. `module`: what adapters know it by.
+  ColumnParallelLinear(const PackedMatrix& weight, const std::vector<float>* bias, std::int64_t module)
+      : weight_(weight), bias_(bias), module_(module) {}
   /// x [rows, inputs] -> y [rows, outputs]. Whether to go on.
   bool forward(Matrix x, Matrix y, const Step& step) const noexcept;
 
  private:
   const PackedMatrix& weight_;
   const std::vector<float>* bias_;
+  std::int64_t module_;
 };
 
 /// y = x W^T + b, its inputs divided among the ranks, whose partial sums are folded before the bias is added.
 class RowParallelLinear {
  public:
-  RowParallelLinear(const PackedMatrix& weight, const std::vector<float>& bias) : weight_(weight), bias_(bias) {}
+  RowParallelLinear(const PackedMatrix& weight, const std::vector<float>& bias, std::int64_t module)
+      : weight_(weight), bias_(bias), module_(module) {}
   bool forward(Matrix x, Matrix y, const Step& step) const noexcept;
 
  private:
   const PackedMatrix& weight_;
   const std::vector<float>& bias_;
+  std::int64_t module_;
 };
 
 /// The rows of the ids, or the embeddings that were given instead.
@@ -48,14 +52,15 @@ class Embedding {
 /// Hugging Face: torch.nn.LayerNorm, statistics in float32. x and y may be the same.
 class LayerNorm {
  public:
-  LayerNorm(const std::vector<float>& weight, const std::vector<float>& bias, float epsilon)
-      : weight_(weight), bias_(bias), epsilon_(epsilon) {}
+  LayerNorm(const std::vector<float>& weight, const std::vector<float>& bias, float epsilon, std::int64_t module)
+      : weight_(weight), bias_(bias), epsilon_(epsilon), module_(module) {}
   bool forward(Matrix x, Matrix y, const Step& step) const noexcept;
 
  private:
   const std::vector<float>& weight_;
   const std::vector<float>& bias_;
   float epsilon_;
+  std::int64_t module_;
 };
 
 }  // namespace anthesis

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "adapters/adapter_rows.h"
 #include "anthesis/config.h"
 #include "cache/kv_sequence.h"
 #include "core/aligned_buffer.h"
@@ -69,9 +70,10 @@ struct Step {
   Group& group;
   Scratch& scratch;
   Plan& plan;
+  const AdapterRows& adapters;
   std::span<const StepSequence> sequences;
   std::int64_t rows = 0;
-  const std::int32_t* ids = nullptr;         ///< [rows]; not read where a row's embedding is given
+  const std::int32_t* ids = nullptr;         ///< [rows]; any id where a row's embedding is given
   std::span<const float* const> embeddings;  ///< [rows], null for rows that have an id; empty where all have
   std::span<const std::int64_t> logit_rows;  ///< rows whose logits are asked for, ascending
 

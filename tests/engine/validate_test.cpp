@@ -172,7 +172,6 @@ TEST(Validate, RefusesInputsThatDoNotFit) {
          r.head_mask = {1, 1, 1};
        },
        {"head_mask has 3 numbers", "4", "8"}},
-      {[](Request& r) { r.adapter = "dutch"; }, {"adapter is \"dutch\"", "no adapter store"}},
       {[](Request& r) {
          r.sampling.stop = {"a", ""};
        },

@@ -197,6 +197,26 @@ TEST_P(DeviceRows, GatherTakesRowsOfThePackedMatrix) {
   }
 }
 
+TEST_P(DeviceRows, ColumnsAreScaledAndScattered) {
+  Random random(8);
+  const std::int64_t rows = 5, cols = 2100, stride = 2112;
+  const std::vector<float> a = random.numbers(rows * stride), factors = random.numbers(cols);
+  std::vector<float> scaled = a;
+  device_.scale_columns({scaled.data(), rows, cols, stride}, factors.data());
+  std::vector<std::int32_t> columns;  // every other one, backwards
+  for (std::int64_t c = 0; c < 1000; ++c) columns.push_back(static_cast<std::int32_t>(2 * (999 - c)));
+  std::vector<float> scattered(a.size(), 7.0F);
+  device_.scatter({const_cast<float*>(a.data()), rows, 1000, stride}, columns.data(), {scattered.data(), rows, cols, stride});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < stride; ++c) {
+      const auto at = static_cast<std::size_t>(r * stride + c);
+      ASSERT_EQ(scaled[at], c < cols ? a[at] * factors[static_cast<std::size_t>(c)] : a[at]);
+      const bool written = c < 2000 && c % 2 == 0;
+      ASSERT_EQ(scattered[at], written ? a[static_cast<std::size_t>(r * stride + 999 - c / 2)] : 7.0F);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Threads, DeviceRows, ::testing::Values(1, 2, 3));
 
 }  // namespace

@@ -66,6 +66,21 @@ class Looker final : public ValueVisitor {
   float sum = 0;
 };
 
+// LoRA on all linears and the head, and a bias.
+AdapterWeights constant_adapter(const BloomConfig& config) {
+  PeftAdapter adapter;
+  for (std::int64_t index = 0; index < module_count(config); ++index) {
+    const ModuleShape shape = module_shape(module_of(index), config);
+    if (kind_of(module_of(index)) != ModuleKind::linear) continue;
+    AdaptedModule& module = adapter.modules[index];
+    module.scale = 0.5;
+    module.a = Tensor({3, shape.inputs}, 0.01F);
+    module.b = Tensor({shape.outputs, 3}, 0.02F);
+    if (shape.has_bias) module.bias = Tensor({shape.outputs}, 0.1F);
+  }
+  return {adapter, config, [](std::int64_t, std::int64_t, float*) {}};
+}
+
 TEST(SteadyState, APassAllocatesNothing) {
   BloomConfig config;
   config.vocab_size = 50;
@@ -79,6 +94,8 @@ TEST(SteadyState, APassAllocatesNothing) {
   const std::unique_ptr<Group> group = single_group();
   Scratch scratch(config);
   Plan plan(config.n_layer);
+  const AdapterWeights adapter = constant_adapter(config);
+  AdapterRows adapters(device);
   Looker looker;
   const Watch watch(looker, config.n_layer);
   auto pages = std::make_shared<KvPool>(KvGeometry{config.n_layer, config.n_head, config.head_dim()}, 20);
@@ -99,7 +116,11 @@ TEST(SteadyState, APassAllocatesNothing) {
     plan.clear();
     if (step % 2 == 0) plan.add({&watch, 0, kRows - 1, 0, 1, 0, 0, 0, {}});
     plan.set_unwatched(step % 2 == 0 ? 1 : 2);
-    const Step pass{device, *group, scratch, plan, sequences, kRows, ids.data(), {}, logit_rows};
+    adapters.clear();
+    adapters.add(nullptr, kRows - 1);
+    adapters.add(&adapter, 1);
+    adapters.set_head_rows(logit_rows);
+    const Step pass{device, *group, scratch, plan, adapters, sequences, kRows, ids.data(), {}, logit_rows};
     const std::int64_t before = allocations;
     ASSERT_TRUE(model.forward(pass));
     in_passes += allocations - before;

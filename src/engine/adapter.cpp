@@ -1,0 +1,81 @@
+// Joins an adapter's folder with the model that it is for.
+#include "anthesis/adapter.h"
+
+#include "adapters/adapter_weights.h"
+#include "core/fail.h"
+#include "core/thread_pool.h"
+#include "kernels/device.h"
+#include "kernels/dispatch.h"
+#include "model/weights.h"
+
+namespace anthesis {
+namespace {
+
+AdapterInfo describe(const PeftAdapter& adapter) {
+  AdapterInfo info;
+  info.folder = adapter.folder;
+  info.file = adapter.file;
+  info.base_model = adapter.config.base_model;
+  info.notes = adapter.notes;
+  for (const auto& [index, module] : adapter.modules) {
+    info.modules.push_back({module_name(index), module.rank(), module.rank() > 0 ? module.scale : 0, !module.magnitude.empty(),
+                            !module.lora_bias.empty(), !module.weight.empty(), !module.bias.empty(),
+                            static_cast<std::int64_t>(module.token_rows.size())});
+    for (const Tensor* tensor :
+         {&module.a, &module.b, &module.lora_bias, &module.magnitude, &module.weight, &module.bias, &module.tokens}) {
+      info.parameters += tensor->size();
+    }
+  }
+  return info;
+}
+
+PeftAdapter read(const Model& model, const std::string& name, const AdapterOptions& options) {
+  return read_peft_adapter(Model::resolve(name, options.revision), {model.config(), model.info().tied});
+}
+
+// Rows of the model's own weights, unpacked from what it computes with.
+BaseRows base_rows(const Model& model, const Device& device) {
+  return [&](std::int64_t module, std::int64_t row, float* into) {
+    const Weights& weights = model.weights();
+    std::string name = module_name(module) + ".weight";
+    if (!weights.matrices.contains(name)) name = "word_embeddings.weight";  // a tied head
+    const PackedMatrix& matrix = weights.matrix(name);
+    const auto id = static_cast<std::int32_t>(row);
+    device.gather(matrix, &id, {into, 1, matrix.inputs, matrix.inputs});
+  };
+}
+
+}  // namespace
+
+struct Adapter::Impl {
+  std::shared_ptr<const Model> model;
+  AdapterInfo info;
+  std::unique_ptr<const AdapterWeights> weights;
+};
+
+Adapter::Adapter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Adapter::~Adapter() = default;
+
+std::shared_ptr<const Adapter> Adapter::load(std::shared_ptr<const Model> model, const std::string& name,
+                                             const AdapterOptions& options) {
+  if (!model) fail<InvalidArgument>("adapter", "the model is null, expected the loaded base");
+  auto impl = std::make_unique<Impl>();
+  const PeftAdapter adapter = read(*model, name, options);
+  ThreadPool alone(1);
+  const Device device(kernels::selected(), alone);
+  impl->info = describe(adapter);
+  impl->weights = std::make_unique<const AdapterWeights>(adapter, model->config(), base_rows(*model, device));
+  impl->info.bytes = impl->weights->bytes();
+  impl->model = std::move(model);
+  return std::shared_ptr<const Adapter>(new Adapter(std::move(impl)));
+}
+
+AdapterInfo Adapter::inspect(const Model& model, const std::string& name, const AdapterOptions& options) {
+  return describe(read(model, name, options));
+}
+
+const AdapterInfo& Adapter::info() const noexcept { return impl_->info; }
+const Model& Adapter::model() const noexcept { return *impl_->model; }
+const AdapterWeights& Adapter::weights() const noexcept { return *impl_->weights; }
+
+}  // namespace anthesis
