@@ -174,10 +174,10 @@ TEST(Rooms, CycleSearchFindsCycles) {
   EXPECT_EQ(found, 1);
 }
 
-// The public API is small enough to be read in one go.
-TEST(Rooms, AtMostADozenPublicHeaders) {
+// The public API is small enough to be read in one go: one header per thing that a user has in hand, adapters and edits among them.
+TEST(Rooms, AtMostSixteenPublicHeaders) {
   const auto files = house::project_files();
-  EXPECT_LE(std::count_if(files.begin(), files.end(), [](const path& f) { return house::under(f, "include/"); }), 12);
+  EXPECT_LE(std::count_if(files.begin(), files.end(), [](const path& f) { return house::under(f, "include/"); }), 16);
 }
 
 // src/model is prose: it can be read aloud with the paper open. Whatever depends on a machine, a number format or a file is
