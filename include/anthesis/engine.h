@@ -43,6 +43,8 @@ class Engine {
   /// Runs one forward pass over everything that is due. False when nothing is left to do. Callbacks of requests run inside it:
   /// they may submit and cancel, but not step (InvalidArgument).
   bool step();
+  /// Whether there is nothing to run.
+  [[nodiscard]] bool idle() const noexcept;
   /// The result of a finished request, once; nothing while it runs. Throws InvalidArgument for an id that was never given or
   /// was taken.
   std::optional<Result> take(RequestId id);

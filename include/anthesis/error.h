@@ -27,6 +27,12 @@ class ResourceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A value was asked for, or written, after the pass had left its point, or in a step that never came.
+class OutOfOrderError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// A pass came out with numbers that mean nothing (NaN): damaged weights, an overflow, a callback's doing.
 class ComputeError : public std::runtime_error {
  public:

@@ -1,5 +1,6 @@
 #include "cache/kv_sequence.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,7 +15,8 @@ KvSequence::KvSequence(KvSequence&& other) noexcept
     : pool_(std::move(other.pool_)),
       pages_(std::exchange(other.pages_, {})),
       data_(std::exchange(other.data_, {})),
-      length_(std::exchange(other.length_, 0)) {}
+      length_(std::exchange(other.length_, 0)),
+      absent_(std::exchange(other.absent_, {})) {}
 
 KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
   if (this != &other) {
@@ -23,6 +25,7 @@ KvSequence& KvSequence::operator=(KvSequence&& other) noexcept {
     pages_ = std::exchange(other.pages_, {});
     data_ = std::exchange(other.data_, {});
     length_ = std::exchange(other.length_, 0);
+    absent_ = std::exchange(other.absent_, {});
   }
   return *this;
 }
@@ -73,6 +76,7 @@ KvSequence KvSequence::fork() const {
   twin.pages_ = pages_;
   twin.data_ = data_;
   twin.length_ = length_;
+  twin.absent_ = absent_;
   for (const std::int64_t page : pages_) pool_->retain(page);
   return twin;
 }
@@ -85,6 +89,31 @@ void KvSequence::truncate(std::int64_t length) noexcept {
     data_.pop_back();
   }
   length_ = length;
+  std::erase_if(absent_, [length](const AbsentTokens& gap) { return gap.first >= length; });
+  for (AbsentTokens& gap : absent_) gap.last = std::min(gap.last, length);
+}
+
+void KvSequence::mark_absent(std::int64_t layer, std::int64_t first, std::int64_t last) {
+  const KvView kv = view(layer);
+  const KvGeometry& geometry = pool_->geometry();
+  for (std::int64_t token = first; token < last; ++token) {
+    const std::int64_t page = token / kPageTokens, slot = token % kPageTokens;
+    for (std::int64_t head = 0; head < geometry.heads; ++head) {
+      float* key = kv.keys(page, head) + slot;
+      for (std::int64_t d = 0; d < kv.head_dim; ++d) key[d * kPageTokens] = 0.0F;
+      std::fill_n(kv.values(page, head) + slot * kv.padded_dim, kv.padded_dim, 0.0F);
+    }
+  }
+  for (AbsentTokens& gap : absent_) {
+    if (gap.layer != layer || gap.last != first) continue;
+    gap.last = last;
+    return;
+  }
+  absent_.push_back({layer, first, last});
+}
+
+bool KvSequence::any_absent(std::int64_t layer) const noexcept {
+  return std::any_of(absent_.begin(), absent_.end(), [layer](const AbsentTokens& gap) { return gap.layer == layer; });
 }
 
 void KvSequence::reserve(std::int64_t tokens) {

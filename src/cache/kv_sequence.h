@@ -3,12 +3,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "cache/kv_pool.h"
 
 namespace anthesis {
+
+/// Tokens [first, last) that have no keys in a layer: it did not run for them.
+struct AbsentTokens {
+  std::int64_t layer = 0, first = 0, last = 0;
+};
 
 /// Owns references to pages of a pool. Movable; not synchronised, but forks may live on different threads.
 class KvSequence {
@@ -31,6 +37,12 @@ class KvSequence {
   /// Room for this many tokens without growing the page table.
   void reserve(std::int64_t tokens);
 
+  /// From now on tokens [first, last), which must be the sequence's own last ones, have no keys in a layer. Their place is
+  /// zeroed.
+  void mark_absent(std::int64_t layer, std::int64_t first, std::int64_t last);
+  [[nodiscard]] std::span<const AbsentTokens> absent() const noexcept { return absent_; }
+  [[nodiscard]] bool any_absent(std::int64_t layer) const noexcept;
+
   /// How the kernels see one layer. Valid until the sequence changes.
   [[nodiscard]] KvView view(std::int64_t layer) const noexcept;
   [[nodiscard]] const std::shared_ptr<KvPool>& pool() const noexcept { return pool_; }
@@ -43,6 +55,7 @@ class KvSequence {
   std::vector<std::int64_t> pages_;
   std::vector<float*> data_;  // where each page lies
   std::int64_t length_ = 0;
+  std::vector<AbsentTokens> absent_;
 };
 
 }  // namespace anthesis

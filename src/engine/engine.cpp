@@ -92,12 +92,17 @@ struct Engine::Impl {
         generation(*model) {}
 
   KvSequence past_of(const Request& request) const;
-  void check_size(const Job& job) const;
-  void lay_out(const std::vector<Work>& work);
-  void run(const std::vector<Work>& work);
+  void check_size(Job& job) const;
+  void prepare_edits(Job& job) const;
+  void lay_out(std::span<const Work> work, const Route& route);
+  void lay_out_logits(std::span<const Work> work);
+  void mark_absent(std::span<const Work> work);
+  void run(std::span<const Work> work, const Route& route);
+  void run_all(const std::vector<Work>& work);
   void deliver(const Work& work, std::int64_t first_logit_row, std::int64_t logit_rows_of_work);
   void hand_out_logits(Job& job, std::int64_t first_row, std::int64_t first_logit_row, std::int64_t count);
   void fail_job(Job& job, const std::exception_ptr& error);
+  void check_edits(Job& job);
   void retire(RequestId id);
   void cancel_what_was_asked();
 
@@ -144,7 +149,7 @@ KvSequence Engine::Impl::past_of(const Request& request) const {
 }
 
 // What could never fit is refused at once, with the numbers.
-void Engine::Impl::check_size(const Job& job) const {
+void Engine::Impl::check_size(Job& job) const {
   const SamplingOptions& sampling = job.request.sampling;
   const std::int64_t sequences_ = std::max(sampling.num_beams, sampling.num_return_sequences);
   // Any number may be asked for: the sum fits in 64 bits without a sign, the product with the sequences need not.
@@ -158,18 +163,35 @@ void Engine::Impl::check_size(const Job& job) const {
                         "pages; raise kv_tokens or ask for less",
                         fed, sequences_, pages, kPageTokens, pool->pages());
   }
+  job.most_pages = static_cast<std::int64_t>(pages) * sequences_;
+}
+
+// What is written to and looked at, and what follows from it for the order in which the request runs.
+void Engine::Impl::prepare_edits(Job& job) const {
+  const Request& request = job.request;
+  job.edits = request.compiled_edits;
+  if (!request.edits.empty()) {
+    EditScope scope{config};
+    scope.past = job.past_rows;
+    scope.positions = job.input_rows;
+    scope.steps = std::max<std::int64_t>(1, request.sampling.max_new_tokens);
+    job.edits = std::make_shared<const CompiledEdits>(request.edits, scope);
+  }
+  if (job.edits && job.edits->empty()) job.edits.reset();
+  if (request.visitor || job.edits) job.watch.emplace(job.edits.get(), request.visitor.get(), config.n_layer);
+  job.together = job.watch && job.watch->late() != nullptr;
+  job.whole = job.together || (job.edits && job.edits->writes_pattern());
+  job.pinned = request.visitor && request.visitor->writes();
 }
 
 // ---- one pass
 
-void Engine::Impl::lay_out(const std::vector<Work>& work) {
+void Engine::Impl::lay_out(std::span<const Work> work, const Route& route) {
   sequences.clear();
   ids.clear();
   embeddings.clear();
-  logit_rows.clear();
-  first_logit_row.clear();
   any_embeddings = false;
-  plan.clear();
+  plan.clear(route);
   adapters.clear();
   StepLimits limits;
   std::int64_t unwatched = 0;
@@ -189,56 +211,85 @@ void Engine::Impl::lay_out(const std::vector<Work>& work) {
     sequences.push_back({&branch.kv, first_row, item.rows, job.past_rows + item.first,
                          job.request.head_mask.empty() ? nullptr : job.request.head_mask.data()});
 
-    const bool anew = item.first < job.delivered;  // computed again after a preemption: nobody looks
-    const std::int64_t end = item.first + item.rows;
-    first_logit_row.push_back(static_cast<std::int64_t>(logit_rows.size()));
-    if (!anew && job.wants_all_logits(item.first)) {
-      for (std::int64_t row = 0; row < item.rows; ++row) logit_rows.push_back(first_row + row);
-    } else if (end == job.known(branch) && (job.sampler || (job.request.logits == LogitRows::last && !anew))) {
-      logit_rows.push_back(first_row + item.rows - 1);
-    }
-    const std::int64_t own_logits = static_cast<std::int64_t>(logit_rows.size()) - first_logit_row.back();
-    const std::int64_t keys = job.past_rows + end;
-    if (job.watch && !anew) {
+    // Rows that are computed again after a preemption are edited again, but nobody looks.
+    const bool again = item.first < job.delivered;
+    const std::int64_t keys = job.past_rows + item.first + item.rows;
+    if (job.watch && (!again || job.edits)) {
       plan.add({&*job.watch,
                 first_row,
                 item.rows,
-                first_logit_row.back(),
-                own_logits,
+                0,
+                0,
                 job.step_of(item.first),
                 job.past_rows + item.first,
                 static_cast<std::int64_t>(sequences.size()) - 1,
+                again,
                 {}});
-      if (job.watch->wants_pattern()) {
-        limits.pattern_floats = std::max(limits.pattern_floats, config.n_head * item.rows * round_up(keys, kLanes));
-      }
     } else {
       ++unwatched;
+    }
+    if ((job.watch && job.watch->wants_pattern(again)) || !branch.kv.absent().empty()) {
+      limits.pattern_floats += config.n_head * item.rows * round_up(keys, kLanes);
     }
     limits.keys = std::max(limits.keys, keys);
   }
   plan.set_unwatched(unwatched);
-  adapters.set_head_rows(logit_rows);
   limits.rows = static_cast<std::int64_t>(ids.size());
-  limits.logit_rows = static_cast<std::int64_t>(logit_rows.size());
   limits.sequences = static_cast<std::int64_t>(sequences.size());
   limits.keys = round_up(limits.keys, 1024);  // so that growing sequences seldom grow the scratch
   scratch.reserve(limits, device);
 }
 
-void Engine::Impl::run(const std::vector<Work>& work) {
-  lay_out(work);
-  const Step step{device,
-                  *group,
-                  scratch,
-                  plan,
-                  adapters,
-                  sequences,
-                  static_cast<std::int64_t>(ids.size()),
-                  ids.data(),
-                  any_embeddings ? std::span<const float* const>(embeddings) : std::span<const float* const>(),
-                  logit_rows};
-  const bool done = model->network().forward(step);
+// Which rows' logits are asked for: decided when the pass has come to the head.
+void Engine::Impl::lay_out_logits(std::span<const Work> work) {
+  logit_rows.clear();
+  first_logit_row.clear();
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    const Work& item = work[i];
+    const Job& job = *item.job;
+    const bool again = item.first < job.delivered;
+    const std::int64_t end = item.first + item.rows, first_row = sequences[i].first_row;
+    const auto before = static_cast<std::int64_t>(logit_rows.size());
+    first_logit_row.push_back(before);
+    if (plan.end_layer() == config.n_layer) {
+      const bool wants_last = job.request.logits == LogitRows::last || (job.watch && job.watch->logits() == LogitRows::last);
+      if (!again && job.wants_all_logits(item.first)) {
+        for (std::int64_t row = 0; row < item.rows; ++row) logit_rows.push_back(first_row + row);
+      } else if (end == job.known(job.branches[item.branch]) && (job.sampler || (wants_last && !again))) {
+        logit_rows.push_back(first_row + item.rows - 1);
+      }
+    }
+    plan.set_logits(static_cast<std::int64_t>(i), before, static_cast<std::int64_t>(logit_rows.size()) - before);
+  }
+  StepLimits limits;
+  limits.logit_rows = static_cast<std::int64_t>(logit_rows.size());
+  scratch.reserve(limits, device);
+  adapters.set_head_rows(logit_rows);
+}
+
+// Layers that a pass left out have no keys of its rows.
+void Engine::Impl::mark_absent(std::span<const Work> work) {
+  for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
+    const bool ran = layer >= plan.first_layer() && layer < plan.end_layer() && plan.passage(layer) == Passage::run;
+    if (ran) continue;
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      work[i].job->branches[work[i].branch].kv.mark_absent(layer, sequences[i].past, sequences[i].past + sequences[i].rows);
+    }
+  }
+}
+
+void Engine::Impl::run(std::span<const Work> work, const Route& route) {
+  lay_out(work, route);
+  const Step step{device,     *group,
+                  scratch,    plan,
+                  adapters,   sequences,  static_cast<std::int64_t>(ids.size()),
+                  ids.data(), any_embeddings ? std::span<const float* const>(embeddings) : std::span<const float* const>()};
+  bool done = model->network().forward(step);
+  if (done) mark_absent(work);
+  for (bool more = done; done && more; more = plan.wants_more_logits()) {
+    lay_out_logits(work);
+    done = model->network().project(logit_rows, step);
+  }
   ++statistics.steps;
   statistics.rows += step.rows;
 
@@ -254,6 +305,21 @@ void Engine::Impl::run(const std::vector<Work>& work) {
       fail_job(*work[i].job, std::current_exception());
     }
   }
+}
+
+// One pass for all that is due; work on another route has a pass of its own.
+void Engine::Impl::run_all(const std::vector<Work>& work) {
+  std::vector<std::pair<Route, std::vector<Work>>> passes;
+  for (const Work& item : work) {
+    Route route = item.job->route(item.first, config.n_layer);
+    const auto same = std::find_if(passes.begin(), passes.end(), [&](const auto& pass) { return pass.first == route; });
+    if (same != passes.end()) {
+      same->second.push_back(item);
+    } else {
+      passes.emplace_back(std::move(route), std::vector<Work>{item});
+    }
+  }
+  for (const auto& [route, items] : passes) run(items, route);
   for (const Work& item : work) {
     if (item.job->over) over.insert(item.job->id);
   }
@@ -287,7 +353,7 @@ void Engine::Impl::deliver(const Work& work, std::int64_t first_logit, std::int6
 
 void Engine::Impl::hand_out_logits(Job& job, std::int64_t first_row, std::int64_t first_logit, std::int64_t count) {
   const bool all = job.request.logits == LogitRows::all;
-  if (!all && job.watch && job.watch->wants_logits()) {  // a watcher has every row, the result the last one
+  if (!all && count > 1) {  // a watcher has every row, the result the last one
     first_logit += count - 1;
     count = 1;
   }
@@ -302,14 +368,33 @@ void Engine::Impl::hand_out_logits(Job& job, std::int64_t first_row, std::int64_
 
 void Engine::Impl::fail_job(Job& job, const std::exception_ptr& error) {
   if (job.over) return;
-  job.result.error = error;
-  generation.end(job, FinishReason::error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const StopPass&) {
+    generation.end(job, FinishReason::cancelled);
+  } catch (...) {
+    job.result.error = error;
+    generation.end(job, FinishReason::error);
+  }
+}
+
+// An edit for a step that never came is an error, but loses nothing.
+void Engine::Impl::check_edits(Job& job) {
+  const bool whole = !job.result.outputs.empty() && job.result.outputs.front().finish_reason != FinishReason::cancelled;
+  if (!job.edits || job.result.error || !whole) return;
+  std::int64_t rows = 0;
+  for (const Branch& branch : job.branches) rows = std::max(rows, job.computed(branch));
+  const std::string missed = job.edits->unreached(job.step_of(rows - 1) + 1);
+  if (missed.empty()) return;
+  job.result.error = std::make_exception_ptr(UnreachedEdit("[edits] " + missed, nullptr));
 }
 
 // Takes a finished job out and keeps its result until it is asked for.
 void Engine::Impl::retire(RequestId id) {
   const std::unique_ptr<Job> job = scheduler.remove(id);
-  if (job->request.keep_past && !job->result.error) {
+  const bool failed = job->result.error != nullptr;
+  check_edits(*job);
+  if (job->request.keep_past && !failed) {
     job->result.past = std::make_shared<SharedKeyValues>(std::move(job->branches.front().kv));
   }
   results.emplace(id, std::move(job->result));
@@ -360,7 +445,7 @@ RequestId Engine::submit(Request request) {
                                     job->request.head_mask.begin() + impl_->config.n_head);
     }
   }
-  if (asked.visitor) job->watch.emplace(*asked.visitor, impl_->config.n_layer);
+  impl_->prepare_edits(*job);
   impl_->generation.prepare(*job, std::move(kv));
   job->id = impl_->next_id++;
   const RequestId id = job->id;
@@ -389,7 +474,7 @@ bool Engine::step() {
   impl_->cancel_what_was_asked();
   const std::vector<Work>& work = impl_->scheduler.next();
   if (!work.empty()) {
-    impl_->run(work);
+    impl_->run_all(work);
   } else if (Job* job = impl_->scheduler.hopeless(); job != nullptr) {
     try {
       fail<ResourceError>(
@@ -403,6 +488,8 @@ bool Engine::step() {
   impl_->statistics.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return !impl_->scheduler.empty();
 }
+
+bool Engine::idle() const noexcept { return impl_->scheduler.empty(); }
 
 std::optional<Result> Engine::take(RequestId id) {
   if (const auto found = impl_->results.find(id); found != impl_->results.end()) {
@@ -422,7 +509,11 @@ Result Engine::finish(RequestId id) {
     if (!result) {
       step();
     } else if (result->error) {
-      std::rethrow_exception(result->error);
+      try {
+        std::rethrow_exception(result->error);
+      } catch (const UnreachedEdit& missed) {
+        throw UnreachedEdit(missed.what(), std::make_shared<Result>(std::move(*result)));
+      }
     } else {
       return std::move(*result);
     }

@@ -11,6 +11,7 @@
 #include "engine/logprobs.h"
 #include "kernels/dispatch.h"
 #include "model/bloom.h"
+#include "values/compiled_edits.h"
 
 namespace anthesis {
 
@@ -103,6 +104,16 @@ Batch shape_of(const ForwardInput& input, const BloomConfig& config) {
     }
   }
   return batch;
+}
+
+void check_edits(const ForwardInput& input) {
+  const bool skips =
+      std::any_of(input.edits.begin(), input.edits.end(), [](const Edit& e) { return e.skip_layers.has_value(); });
+  if (skips && (input.output_hidden_states || input.output_attentions)) {
+    fail<InvalidArgument>("forward",
+                          "edits skip layers, which then have no hidden states and no attentions; expected neither to be asked "
+                          "for; name the values of the layers that run instead");
+  }
 }
 
 void check_labels(const ForwardInput& input, const Batch& batch, const BloomConfig& config) {
@@ -259,6 +270,16 @@ Request row_request(const ForwardInput& input, const Batch& batch, std::int64_t 
   return request;
 }
 
+// A row's part of the batch's edits. All are checked, whether they concern the row or not.
+std::shared_ptr<const CompiledEdits> row_edits(const ForwardInput& input, const Batch& batch, std::int64_t row,
+                                               const BloomConfig& config) {
+  if (input.edits.empty()) return nullptr;
+  const std::vector<std::int64_t> columns = batch.real_columns(row, 0);
+  const auto past_tokens = std::lower_bound(columns.begin(), columns.end(), batch.past) - columns.begin();
+  EditScope scope{config, row, batch.rows, batch.past, batch.positions, 1, columns, past_tokens};
+  return std::make_shared<const CompiledEdits>(input.edits, scope);
+}
+
 // One request per row. Whatever happens, none stays behind in the engine.
 class Submitted {
  public:
@@ -299,6 +320,7 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
     fail<InvalidArgument>("forward", "adapters has {} entries, expected {}: one per row, or none", input.adapters.size(),
                           batch.rows);
   }
+  check_edits(input);
   const std::vector<float> head_mask = full_head_mask(input.head_mask, config);
   const std::vector<ValueRef> named = select_values(input.values, config.n_layer);
   const bool probs = std::find(named.begin(), named.end(), ValueRef{ValueId::next_token_probs, -1}) != named.end();
@@ -312,6 +334,7 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
     if (request.ids.empty() && request.embeddings.empty()) continue;  // padding only: there is nothing to compute
     request.head_mask = head_mask;
     if (!input.adapters.empty()) request.adapter = input.adapters[static_cast<std::size_t>(row)];
+    request.compiled_edits = row_edits(input, batch, row, config);
     request.logits = logits ? LogitRows::all : probs ? LogitRows::last : LogitRows::none;
     std::shared_ptr<Capture>& capture = captures[static_cast<std::size_t>(row)];
     capture = std::make_shared<Capture>(wanted_values(input, named, config));
@@ -363,11 +386,13 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
       place(capture.get(0, ValueId::final_norm_output), ValueId::final_norm_output, batch, row, output.hidden_states.back());
     }
     for (const ValueRef& value : named) {
-      Tensor& into = output.values.at(full_name(value.id, value.layer));
+      const std::string name = full_name(value.id, value.layer);
       if (value.id == ValueId::next_token_probs) {
-        next_token_probs(result.logits, row, into);
+        next_token_probs(result.logits, row, output.values.at(name));
+      } else if (const Tensor found = capture.get(0, value.id, value.layer); found.shape.empty()) {
+        output.values.erase(name);  // its layer was left out, in every row
       } else {
-        place(capture.get(0, value.id, value.layer), value.id, batch, row, into);
+        place(found, value.id, batch, row, output.values.at(name));
       }
     }
   }
@@ -390,7 +415,7 @@ Tensor project_on_vocab(Engine& engine, const Tensor& hidden) {
   Plan nobody(config.n_layer);
   const std::unique_ptr<Group> group = single_group();
   const AdapterRows none(device);
-  const Step step{device, *group, scratch, nobody, none, {}, 0, nullptr, {}, {}};
+  const Step step{device, *group, scratch, nobody, none, {}, 0, nullptr, {}};
 
   std::vector<std::int64_t> shape = hidden.shape;
   shape.back() = config.vocab_size;

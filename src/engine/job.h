@@ -28,6 +28,7 @@ struct Branch {
 struct Job {
   RequestId id = 0;
   Request request;
+  std::shared_ptr<const CompiledEdits> edits;  ///< null: none
   std::optional<Watch> watch;
   std::optional<Sampler> sampler;  ///< absent where no new token is wanted
   std::optional<BeamSearch> beams;
@@ -36,7 +37,11 @@ struct Job {
   std::int64_t delivered = 0;  ///< rows whose values and logits were handed out: when they are computed again, they are not
   std::vector<Branch> branches;
   Result result;
-  bool over = false;  ///< the result is complete
+  bool over = false;            ///< the result is complete
+  bool together = false;        ///< it runs in one pass with others of its kind, whatever the budgets say
+  bool whole = false;           ///< its prompt is not cut into chunks
+  bool pinned = false;          ///< it cannot be computed anew, so it is never preempted
+  std::int64_t most_pages = 0;  ///< of KV that it can come to need
 
   [[nodiscard]] std::int64_t known(const Branch& branch) const noexcept {
     return input_rows + static_cast<std::int64_t>(branch.output.new_ids.size());
@@ -49,8 +54,10 @@ struct Job {
   /// The step of a generation that a row belongs to: 0 for the input, n for the n-th new token fed back.
   [[nodiscard]] std::int64_t step_of(std::int64_t row) const noexcept { return row < input_rows ? 0 : row - input_rows + 1; }
   [[nodiscard]] bool wants_all_logits(std::int64_t row) const noexcept {
-    return (request.logits == LogitRows::all && row < input_rows) || (watch && watch->wants_logits());
+    return (request.logits == LogitRows::all && row < input_rows) || (watch && watch->logits() == LogitRows::all);
   }
+  /// The layers that a row's pass runs.
+  [[nodiscard]] Route route(std::int64_t row, std::int64_t layers) const;
 };
 
 }  // namespace anthesis

@@ -5,7 +5,8 @@
 namespace anthesis {
 namespace {
 
-// What a pass may write out at most for those who look, beside one row each: numbers of logits, of one layer's scores.
+// What a pass may write out at most for those who look, beside one row each: numbers of logits, of one layer's scores. Prompts
+// that run whole are not held to it.
 constexpr std::int64_t kLogitFloats = std::int64_t{1} << 24;
 constexpr std::int64_t kPatternFloats = std::int64_t{1} << 26;
 
@@ -15,12 +16,17 @@ constexpr std::int64_t kPatternFloats = std::int64_t{1} << 26;
 // handed out before a preemption and rows that were not.
 std::int64_t Scheduler::chunk(const Job& job, const Branch& branch) const {
   const std::int64_t computed = job.computed(branch);
+  if (job.together) return job.missing(branch);
+  if (job.whole && computed < job.input_rows) return rows_left_ > 0 ? job.input_rows - computed : 0;
   std::int64_t rows = std::min(job.missing(branch), rows_left_);
-  if (computed < job.delivered) return std::min(rows, job.delivered - computed);
+  if (computed < job.delivered) {
+    if (job.edits) rows = std::min(rows, computed < job.input_rows ? job.input_rows - computed : 1);  // each step has its edits
+    return std::min(rows, job.delivered - computed);
+  }
   if (job.wants_all_logits(computed)) rows = std::min(rows, std::max<std::int64_t>(1, logits_left_));
   if (job.watch && job.watch->wants_pattern()) {
     const std::int64_t keys = job.past_rows + job.known(branch);
-    rows = std::min(rows, std::max<std::int64_t>(1, kPatternFloats / (config_.n_head * keys)));
+    rows = std::min(rows, std::max<std::int64_t>(1, pattern_left_ / (config_.n_head * keys)));
   }
   return rows;
 }
@@ -34,17 +40,39 @@ bool Scheduler::add_work(Job& job, std::size_t index) {
   work_.push_back({&job, index, first, rows});
   rows_left_ -= rows;
   if (first >= job.delivered && job.wants_all_logits(first)) logits_left_ -= rows;
+  if (job.watch && job.watch->wants_pattern()) pattern_left_ -= rows * config_.n_head * (job.past_rows + first + rows);
   return true;
 }
 
-// Grows a branch, at the cost of jobs that came later where it must be. False: the job itself had to go.
+// Grows a branch, at the cost of jobs that came later where it must be. False: it cannot run now.
 bool Scheduler::make_room(Job& job, std::size_t index, std::int64_t rows) {
   while (!job.branches[index].kv.grow(rows)) {
-    const bool is_last = running_.back().get() == &job;
-    preempt(running_.size() - 1);
-    if (is_last) return false;
+    const std::ptrdiff_t last = victim();
+    if (last < 0) return false;
+    const bool itself = running_[static_cast<std::size_t>(last)].get() == &job;
+    preempt(static_cast<std::size_t>(last));
+    if (itself) return false;
   }
   return true;
+}
+
+// The running job that came last among those that can be computed anew; -1: there is none.
+std::ptrdiff_t Scheduler::victim() const noexcept {
+  std::ptrdiff_t index = std::ssize(running_) - 1;
+  while (index >= 0 && running_[static_cast<std::size_t>(index)]->pinned) --index;
+  return index;
+}
+
+// Whether a job that is never preempted can run to its end beside the others that are not.
+bool Scheduler::may_pin(const Job& job) const noexcept {
+  std::int64_t pages = job.most_pages;
+  bool beside = false;
+  for (const auto& other : running_) {
+    if (!other->pinned) continue;
+    pages += other->most_pages;
+    beside = true;
+  }
+  return !beside || pages <= pool_->pages();
 }
 
 // A running job gives its pages back and waits again, before all others that wait.
@@ -69,12 +97,15 @@ std::int64_t Scheduler::sequences_running() const {
 // A job starts when the pages of all it knows are there, and, beside others, what the running sequences are about to need: one
 // in four begins a new page within 16 tokens. With less it might be sent back at once.
 void Scheduler::start_waiting() {
-  while (!waiting_.empty() && rows_left_ > 0) {
+  while (!waiting_.empty() && (rows_left_ > 0 || waiting_.front()->together)) {
     Job& job = *waiting_.front();
     std::int64_t pages = 0;
     for (const Branch& branch : job.branches) pages += branch.kv.pages_needed(job.missing(branch));
     const std::int64_t sequences = sequences_running() + static_cast<std::int64_t>(job.branches.size());
-    if (!running_.empty() && (sequences > options_.max_sequences || pages + (sequences + 3) / 4 > pool_->free_pages())) return;
+    if (job.pinned && !may_pin(job)) return;
+    if (!running_.empty() && !job.together &&
+        (sequences > options_.max_sequences || pages + (sequences + 3) / 4 > pool_->free_pages()))
+      return;
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     for (std::size_t b = 0; b < job.branches.size(); ++b) {
@@ -87,6 +118,7 @@ const std::vector<Work>& Scheduler::next() {
   work_.clear();
   rows_left_ = options_.rows_per_step;
   logits_left_ = kLogitFloats / config_.vocab_size;
+  pattern_left_ = kPatternFloats;
   // Single tokens first, so that a long prompt beside them does not hold them up; then prompts.
   for (const bool single : {true, false}) {
     for (std::size_t j = 0; j < running_.size(); ++j) {

@@ -20,7 +20,8 @@ struct Work {
 };
 
 /// Jobs run in the order in which they came. A job that waits starts when its pages are there; when pages run out, the job that
-/// came last gives its pages back and is computed anew later, to the same bits. Not synchronised.
+/// came last gives its pages back and is computed anew later, to the same bits. Jobs that cannot be computed anew keep theirs;
+/// as many of them run at a time as fit for certain. Not synchronised.
 class Scheduler {
  public:
   Scheduler(const BloomConfig& config, const EngineOptions& options, std::shared_ptr<KvPool> pool)
@@ -29,9 +30,11 @@ class Scheduler {
   void enqueue(std::unique_ptr<Job> job) { waiting_.push_back(std::move(job)); }
   /// What the next pass runs, KV grown for it. Empty where nothing can run.
   const std::vector<Work>& next();
-  /// The job that waits in vain: nothing runs, and yet its pages are not there. Null where there is none.
+  /// The job that waits in vain: nothing can run, and yet its pages are not there. Null where there is none.
   [[nodiscard]] Job* hopeless() const noexcept {
-    return running_.empty() && !waiting_.empty() ? waiting_.front().get() : nullptr;
+    if (!work_.empty()) return nullptr;
+    if (!running_.empty()) return running_.back().get();
+    return waiting_.empty() ? nullptr : waiting_.front().get();
   }
   /// A job, wherever it is; null where there is no such job.
   [[nodiscard]] Job* find(RequestId id) const noexcept;
@@ -46,6 +49,8 @@ class Scheduler {
   [[nodiscard]] std::int64_t chunk(const Job& job, const Branch& branch) const;
   bool make_room(Job& job, std::size_t branch, std::int64_t rows);
   void preempt(std::size_t index);
+  [[nodiscard]] std::ptrdiff_t victim() const noexcept;
+  [[nodiscard]] bool may_pin(const Job& job) const noexcept;
   void start_waiting();
   [[nodiscard]] std::int64_t sequences_running() const;
 
@@ -57,6 +62,7 @@ class Scheduler {
   std::vector<Work> work_;
   std::int64_t rows_left_ = 0;
   std::int64_t logits_left_ = 0;
+  std::int64_t pattern_left_ = 0;
   std::int64_t preemptions_ = 0;
 };
 

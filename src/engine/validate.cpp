@@ -190,6 +190,32 @@ void validate_head_mask(const Request& request, const BloomConfig& config) {
   }
 }
 
+void validate_layers(const Request& request, const BloomConfig& config) {
+  if (request.start_layer < 0 || request.start_layer >= config.n_layer) {
+    fail<InvalidArgument>("request", "start_layer is {}, expected 0 to {}", request.start_layer, config.n_layer - 1);
+  }
+  if (request.start_layer > 0 && request.embeddings.empty()) {
+    fail<InvalidArgument>("request", "start_layer is {} without embeddings, expected the layer_input to start from",
+                          request.start_layer);
+  }
+  if (!request.stop_after_layer) return;
+  const std::int64_t last = *request.stop_after_layer;
+  if (last < request.start_layer || last >= config.n_layer) {
+    fail<InvalidArgument>("request", "stop_after_layer is {}, expected {} to {}", last, request.start_layer,
+                          config.n_layer - 1);
+  }
+  if (request.sampling.max_new_tokens != 0 || request.logits != LogitRows::none) {
+    fail<InvalidArgument>("request", "stop_after_layer is {} with {}, expected none: there are no logits", last,
+                          request.logits != LogitRows::none ? "logits asked for" : "max_new_tokens above 0");
+  }
+}
+
+void validate_edits(const Request& request) {
+  if (request.compiled_edits && !request.edits.empty()) {
+    fail<InvalidArgument>("request", "there are both edits and compiled_edits, expected one of them");
+  }
+}
+
 }  // namespace
 
 void validate(const SamplingOptions& options, const BloomConfig& config, bool has_tokenizer) {
@@ -204,6 +230,8 @@ void validate(const Request& request, const BloomConfig& config, bool has_tokeni
   validate_input(request, config);
   validate_past(request, config);
   validate_head_mask(request, config);
+  validate_layers(request, config);
+  validate_edits(request);
   validate(request.sampling, config, has_tokenizer);
   const bool many = request.sampling.num_beams > 1 || request.sampling.num_return_sequences > 1;
   if (request.keep_past && many) {

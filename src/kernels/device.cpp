@@ -216,6 +216,12 @@ void Device::attention_scores(const AttentionJob& job, const AttentionBias& bias
   });
 }
 
+void Device::mask_keys(float* scores, std::int64_t rows, std::int64_t key_stride, std::int64_t first,
+                       std::int64_t last) const noexcept {
+  for (std::int64_t row = 0; row < rows; ++row)
+    std::fill(scores + row * key_stride + first, scores + row * key_stride + last, kMaskedScore);
+}
+
 void Device::softmax(float* scores, std::int64_t rows, std::int64_t keys, std::int64_t key_stride) const noexcept {
   pool_.run(rows, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) table_.softmax(scores + row * key_stride, keys);

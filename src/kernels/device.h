@@ -79,6 +79,9 @@ class Device {
   /// scores[head][row][key], [heads, rows, key_stride] with key_stride >= keys; keys that a row does not see are kMaskedScore.
   void attention_scores(const AttentionJob& job, const AttentionBias& bias, float* scores,
                         std::int64_t key_stride) const noexcept;
+  /// Masks keys [first, last) of `rows` rows of scores.
+  void mask_keys(float* scores, std::int64_t rows, std::int64_t key_stride, std::int64_t first,
+                 std::int64_t last) const noexcept;
   /// In place, over all `keys` of each of `rows` rows: max, exp, sum (lane l takes keys l, l + 16, ...; then a fixed tree),
   /// times 1 / sum. exp is exactly 0 below a fixed cutoff and the max is at least half of kMaskedScore, so masked keys are
   /// exactly 0 and change nothing. A row in which all scores are masked has no pattern: NaN.

@@ -49,39 +49,51 @@ bool BloomAttention::remember(Heads keys, Heads values, const Step& step) const 
 }
 
 bool BloomAttention::attend(Heads queries, Heads outputs, const Step& step) const noexcept {
-  const Taps at = step.taps(layer_);
-  const bool anyone_looks = at.wanted("attention_scores") || at.wanted("attention_probabilities");
   std::vector<AttentionJob>& jobs = step.scratch.jobs();
+  std::vector<OpenAttention>& open = step.scratch.open();
   jobs.clear();
-
+  open.clear();
   for (std::size_t i = 0; i < step.sequences.size(); ++i) {
     const StepSequence& sequence = step.sequences[i];
     const AttentionJob job{queries.slice(sequence.first_row, sequence.rows), outputs.slice(sequence.first_row, sequence.rows),
                            sequence.kv->view(layer_), sequence.past,
                            sequence.head_mask == nullptr ? nullptr : sequence.head_mask + layer_ * heads_};
-    if (anyone_looks && step.plan.wants_pattern(static_cast<std::int64_t>(i), layer_)) {
-      if (!attend_in_the_open(job, static_cast<std::int64_t>(i), step)) return false;
+    if (in_the_open(static_cast<std::int64_t>(i), step)) {
+      open.push_back({job, static_cast<std::int64_t>(i)});
     } else {
       jobs.push_back(job);
     }
   }
   step.device.attention(jobs, bias_, heads_, step.scratch.attention());
-  return true;
+  return open.empty() || attend_in_the_open(open, step);
+}
+
+// Whether a sequence's scores and pattern are to be written out: somebody looks, or there are keys that have to be masked.
+bool BloomAttention::in_the_open(std::int64_t sequence, const Step& step) const noexcept {
+  const Taps at = step.taps(layer_);
+  const bool anyone_looks = at.wanted("attention_scores") || at.wanted("attention_probabilities");
+  return (anyone_looks && step.plan.wants_pattern(sequence, layer_)) ||
+         step.sequences[static_cast<std::size_t>(sequence)].kv->any_absent(layer_);
 }
 
 // The same attention with its scores and pattern written out, for those who look. Same bits.
-bool BloomAttention::attend_in_the_open(const AttentionJob& job, std::int64_t sequence, const Step& step) const noexcept {
-  float* pattern = step.scratch.pattern();  // [heads, rows, keys]
-  const std::int64_t rows = job.queries.rows;
-  const std::int64_t keys = job.keys();
-  const std::int64_t stride = round_up(keys, kLanes);
+bool BloomAttention::attend_in_the_open(std::span<const OpenAttention> open, const Step& step) const noexcept {
+  const std::span<const OpenPattern> patterns = step.scratch.patterns(open, heads_);
 
-  step.device.attention_scores(job, bias_, pattern, stride);
-  if (!step.plan.visit_pattern(ValueId::attention_scores, layer_, sequence, pattern, heads_, rows, keys, stride)) return false;
-  step.device.softmax(pattern, heads_ * rows, keys, stride);
-  if (!step.plan.visit_pattern(ValueId::attention_probabilities, layer_, sequence, pattern, heads_, rows, keys, stride))
-    return false;
-  step.device.attention_mix(job, pattern, stride);
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    const OpenPattern& scores = patterns[i];
+    step.device.attention_scores(open[i].job, bias_, scores.data, scores.key_stride);
+    const KvSequence& kv = *step.sequences[static_cast<std::size_t>(open[i].sequence)].kv;
+    for (const AbsentTokens& gap : kv.absent()) {
+      if (gap.layer == layer_) step.device.mask_keys(scores.data, heads_ * scores.rows, scores.key_stride, gap.first, gap.last);
+    }
+  }
+  if (!step.plan.visit(ValueId::attention_scores, layer_, patterns)) return false;
+  for (const OpenPattern& pattern : patterns)
+    step.device.softmax(pattern.data, heads_ * pattern.rows, pattern.keys, pattern.key_stride);
+  if (!step.plan.visit(ValueId::attention_probabilities, layer_, patterns)) return false;
+  for (std::size_t i = 0; i < open.size(); ++i)
+    step.device.attention_mix(open[i].job, patterns[i].data, patterns[i].key_stride);
   return true;
 }
 

@@ -39,8 +39,21 @@ BloomBlock::BloomBlock(const BloomConfig& config, const Weights& weights, std::i
       layer_(layer),
       residual_post_layernorm_(config.apply_residual_connection_post_layernorm) {}
 
-// The residual is added here, to a finished contribution, so that both contributions have a name.
+// Of layers that are left out, the last one's output is there: the stream, unchanged.
 bool BloomBlock::forward(Matrix hidden, const Step& step) const noexcept {
+  switch (step.plan.passage(layer_)) {
+    case Passage::skip:
+      return true;
+    case Passage::skip_last:
+      return step.taps(layer_)("layer_output", hidden);
+    case Passage::run:
+      break;
+  }
+  return run(hidden, step);
+}
+
+// The residual is added here, to a finished contribution, so that both contributions have a name.
+bool BloomBlock::run(Matrix hidden, const Step& step) const noexcept {
   const Taps at = step.taps(layer_);
   const Matrix norm = step.scratch.norm(hidden.rows);      // [rows, hidden]
   const Matrix output = step.scratch.output(hidden.rows);  // [rows, hidden]
@@ -83,13 +96,24 @@ BloomModel::BloomModel(const BloomConfig& config, const Weights& weights)
 bool BloomModel::forward(Matrix final, const Step& step) const noexcept {
   const Taps at = step.taps(-1);
   const Matrix hidden = step.scratch.hidden(step.rows);  // [rows, hidden]
+  const auto layers = static_cast<std::int64_t>(h_.size());
 
-  if (!word_embeddings_.forward(hidden, step) || !at("token_embeddings", hidden)) return false;
-  if (!word_embeddings_layernorm_.forward(hidden, hidden, step) || !at("embedding_norm_output", hidden)) return false;
-  for (const BloomBlock& block : h_) {
-    if (!block.forward(hidden, step)) return false;
+  if (!enter(hidden, step)) return false;
+  for (std::int64_t layer = step.plan.first_layer(); layer < step.plan.end_layer(); ++layer) {
+    if (!h_[static_cast<std::size_t>(layer)].forward(hidden, step)) return false;
   }
+  if (step.plan.end_layer() < layers) return true;
   return ln_f_.forward(hidden, final, step) && at("final_norm_output", final);
+}
+
+// Tokens enter before the first layer, by way of the embedding norm; a stream that was given enters where it is said.
+bool BloomModel::enter(Matrix hidden, const Step& step) const noexcept {
+  const Taps at = step.taps(-1);
+  if (!word_embeddings_.forward(hidden, step)) return false;
+  if (step.plan.first_layer() > 0) return true;
+  return at("token_embeddings", hidden)                               //
+         && word_embeddings_layernorm_.forward(hidden, hidden, step)  //
+         && at("embedding_norm_output", hidden);
 }
 
 // ---- BloomForCausalLM
@@ -101,15 +125,18 @@ BloomForCausalLM::BloomForCausalLM(const BloomConfig& config, const Weights& wei
                nullptr, module_index(Module::lm_head)) {}
 
 bool BloomForCausalLM::forward(const Step& step) const noexcept {
-  const Taps at = step.taps(-1);
-  const Matrix final = step.scratch.norm(step.rows);  // [rows, hidden]
-  const auto asked = static_cast<std::int64_t>(step.logit_rows.size());
-  const Matrix last = step.scratch.last(asked);      // [asked, hidden]
-  const Matrix logits = step.scratch.logits(asked);  // [asked, vocab]
+  return transformer_.forward(step.scratch.norm(step.rows), step);
+}
 
-  if (!transformer_.forward(final, step)) return false;
+bool BloomForCausalLM::project(std::span<const std::int64_t> rows, const Step& step) const noexcept {
+  const Taps at = step.taps(-1);
+  const auto asked = static_cast<std::int64_t>(rows.size());
+  const Matrix final = step.scratch.norm(step.rows);  // [rows, hidden]
+  const Matrix last = step.scratch.last(asked);       // [asked, hidden]
+  const Matrix logits = step.scratch.logits(asked);   // [asked, vocab]
+
   for (std::int64_t i = 0; i < asked; ++i) {
-    step.device.copy(final.slice(step.logit_rows[static_cast<std::size_t>(i)], 1), last.slice(i, 1));
+    step.device.copy(final.slice(rows[static_cast<std::size_t>(i)], 1), last.slice(i, 1));
   }
   return asked == 0 || (lm_head_.forward(last, logits, step) && at("logits", logits));
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class BloomAttention {
  private:
   bool remember(Heads keys, Heads values, const Step& step) const noexcept;
   bool attend(Heads queries, Heads outputs, const Step& step) const noexcept;
-  bool attend_in_the_open(const AttentionJob& job, std::int64_t sequence, const Step& step) const noexcept;
+  bool in_the_open(std::int64_t sequence, const Step& step) const noexcept;
+  bool attend_in_the_open(std::span<const OpenAttention> open, const Step& step) const noexcept;
 
   ColumnParallelLinear query_key_value_;
   RowParallelLinear dense_;
@@ -58,6 +60,7 @@ class BloomBlock {
  private:
   BloomBlock(const BloomConfig& config, const Weights& weights, std::int64_t layer, const std::vector<float>& slopes,
              const std::string& prefix);
+  bool run(Matrix hidden, const Step& step) const noexcept;
   bool add_residual(Matrix hidden, Matrix norm, Matrix output, const Step& step) const noexcept;
 
   LayerNorm input_layernorm_;
@@ -72,12 +75,14 @@ class BloomBlock {
 class BloomModel {
  public:
   BloomModel(const BloomConfig& config, const Weights& weights);
-  /// -> final [rows, hidden]
+  /// -> final [rows, hidden]. A pass that ends after an earlier layer leaves it unwritten.
   bool forward(Matrix final, const Step& step) const noexcept;
   /// The final norm alone: hidden [rows, hidden] -> final [rows, hidden].
   bool normalise(Matrix hidden, Matrix final, const Step& step) const noexcept { return ln_f_.forward(hidden, final, step); }
 
  private:
+  bool enter(Matrix hidden, const Step& step) const noexcept;
+
   std::vector<float> slopes_;
   Embedding word_embeddings_;
   LayerNorm word_embeddings_layernorm_;
@@ -94,9 +99,10 @@ class BloomForCausalLM {
   BloomForCausalLM(const BloomForCausalLM&) = delete;
   BloomForCausalLM& operator=(const BloomForCausalLM&) = delete;
 
-  /// One step: the keys and values of its rows go to their sequences, the logits of step.logit_rows to
-  /// step.scratch.logits(step.logit_rows.size()). False: it ended before that.
+  /// One step up to the final norm: the keys and values of its rows go to their sequences. False: it ended before that.
   bool forward(const Step& step) const noexcept;
+  /// The rest of the step: the logits of some of its rows (ascending) go to step.scratch.logits(rows.size()).
+  bool project(std::span<const std::int64_t> rows, const Step& step) const noexcept;
   /// lm_head(ln_f(hidden)): hidden [rows, hidden] -> logits [rows, vocab]; `norm` [rows, hidden] is overwritten.
   bool project_on_vocab(Matrix hidden, Matrix norm, Matrix logits, const Step& step) const noexcept;
 

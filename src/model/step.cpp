@@ -12,6 +12,19 @@ void Scratch::reserve(const StepLimits& limits, const Device& device) {
   attention_.reserve(device.attention_scratch(limits.keys));
   pattern_.reserve(limits.pattern_floats);
   jobs_.reserve(static_cast<std::size_t>(limits.sequences));
+  open_.reserve(static_cast<std::size_t>(limits.sequences));
+  patterns_.reserve(static_cast<std::size_t>(limits.sequences));
+}
+
+std::span<const OpenPattern> Scratch::patterns(std::span<const OpenAttention> open, std::int64_t heads) noexcept {
+  patterns_.clear();
+  float* next = pattern_.data();
+  for (const OpenAttention& attention : open) {
+    const std::int64_t rows = attention.job.queries.rows, keys = attention.job.keys(), stride = round_up(keys, kLanes);
+    patterns_.push_back({attention.sequence, next, heads, rows, keys, stride});
+    next += heads * rows * stride;
+  }
+  return patterns_;
 }
 
 }  // namespace anthesis

@@ -32,7 +32,13 @@ struct StepLimits {
   std::int64_t logit_rows = 0;
   std::int64_t keys = 0;  ///< of the longest sequence
   std::int64_t sequences = 0;
-  std::int64_t pattern_floats = 0;  ///< heads * rows * padded keys of the largest pattern that is written out
+  std::int64_t pattern_floats = 0;  ///< heads * rows * padded keys of all patterns that are written out in one layer
+};
+
+/// Attention of one of a step's sequences whose scores and pattern are written out.
+struct OpenAttention {
+  AttentionJob job;
+  std::int64_t sequence = 0;
 };
 
 /// Memory of a pass, reused by every step. Grows in reserve() and nowhere else: a pass allocates nothing.
@@ -50,8 +56,10 @@ class Scratch {
   [[nodiscard]] Matrix last(std::int64_t rows) const noexcept { return matrix(last_, rows, config_.hidden_size); }
   [[nodiscard]] Matrix logits(std::int64_t rows) const noexcept { return matrix(logits_, rows, config_.vocab_size); }
   [[nodiscard]] float* attention() const noexcept { return attention_.data(); }
-  [[nodiscard]] float* pattern() const noexcept { return pattern_.data(); }
   [[nodiscard]] std::vector<AttentionJob>& jobs() noexcept { return jobs_; }
+  [[nodiscard]] std::vector<OpenAttention>& open() noexcept { return open_; }
+  /// Room for the scores of each, one after the other.
+  [[nodiscard]] std::span<const OpenPattern> patterns(std::span<const OpenAttention> open, std::int64_t heads) noexcept;
 
  private:
   // Rows begin at multiples of 64 bytes.
@@ -62,6 +70,8 @@ class Scratch {
   const BloomConfig& config_;
   FloatBuffer hidden_, norm_, output_, merged_, fused_, neurons_, last_, logits_, attention_, pattern_;
   std::vector<AttentionJob> jobs_;
+  std::vector<OpenAttention> open_;
+  std::vector<OpenPattern> patterns_;
 };
 
 /// What a forward call is made of. Lives for one pass; the model reads it and writes to its scratch and its sequences' pages.
@@ -75,7 +85,6 @@ struct Step {
   std::int64_t rows = 0;
   const std::int32_t* ids = nullptr;         ///< [rows]; any id where a row's embedding is given
   std::span<const float* const> embeddings;  ///< [rows], null for rows that have an id; empty where all have
-  std::span<const std::int64_t> logit_rows;  ///< rows whose logits are asked for, ascending
 
   [[nodiscard]] Taps taps(std::int64_t layer) const noexcept { return {plan, layer}; }
 };

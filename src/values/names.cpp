@@ -89,6 +89,12 @@ std::string full_name(ValueId id, std::int64_t layer) {
   return fmt::format("layers.{}{}{}", layer, prefix(value.host), value.name);
 }
 
+std::string source_name(ValueId id, std::int64_t layer) {
+  const ValueInfo& value = info(id);
+  if (value.host == Host::root) return std::string(value.source);
+  return fmt::format("layers.{}.{}", layer, value.source);
+}
+
 std::vector<ValueRef> select_values(std::string_view names, std::int64_t layers) {
   const std::vector<ValueRef> all = all_values(layers);
   std::vector<std::string> full;

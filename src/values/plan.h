@@ -10,8 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "anthesis/request.h"
 #include "anthesis/values.h"
 #include "core/matrix.h"
+#include "values/compiled_edits.h"
 
 namespace anthesis {
 
@@ -33,24 +35,55 @@ class PointName {
 };
 static_assert(kValueCount <= 32, "wanted values are bits of a 32-bit word");
 
-/// Which values of which layers one request wants: its visitor, asked once. Immutable.
+/// A visitor that makes up its mind while the pass runs. Its pass is its own: requests whose visitors have one pass_of() run
+/// together, and none beside them.
+class LateVisitor : public ValueVisitor {
+ public:
+  [[nodiscard]] virtual const void* pass_of() const noexcept = 0;
+  /// Asked before each layer.
+  [[nodiscard]] virtual Passage passage(std::int64_t layer) const noexcept = 0;
+};
+
+/// Thrown by a visitor, it ends the pass for everyone who watches it.
+struct StopPass {};
+
+/// Which values of which layers one request looks at or writes: its edits, and its visitor, asked once. Immutable.
 class Watch {
  public:
-  Watch(ValueVisitor& visitor, std::int64_t layers);
+  /// Either may be null. Keeps references.
+  Watch(const CompiledEdits* edits, ValueVisitor* visitor, std::int64_t layers);
 
-  [[nodiscard]] ValueVisitor& visitor() const noexcept { return *visitor_; }
-  /// Bits of all values wanted in a layer, or of the root (-1), by the names asked for.
+  [[nodiscard]] const CompiledEdits* edits() const noexcept { return edits_; }
+  [[nodiscard]] ValueVisitor* visitor() const noexcept { return visitor_; }
+  [[nodiscard]] const LateVisitor* late() const noexcept { return late_; }
+  /// Bits of all values that the visitor wants in a layer, or of the root (-1), by the names asked for.
   [[nodiscard]] std::uint32_t wanted(std::int64_t layer) const noexcept { return wanted_[static_cast<std::size_t>(layer + 1)]; }
-  /// The same by the points of the pass where they are read: an alias's bit is that of the value it stands for.
-  [[nodiscard]] std::uint32_t points(std::int64_t layer) const noexcept { return points_[static_cast<std::size_t>(layer + 1)]; }
-  [[nodiscard]] bool wants_pattern() const noexcept { return wants_pattern_; }
-  [[nodiscard]] bool wants_logits() const noexcept;
+  /// The points of the pass where somebody stands: an alias's bit is that of the value it stands for. `again`: rows that are
+  /// computed anew, which are edited but not looked at.
+  [[nodiscard]] std::uint32_t points(std::int64_t layer, bool again = false) const noexcept;
+  /// Whether scores or probabilities may be wanted in any layer.
+  [[nodiscard]] bool wants_pattern(bool again = false) const noexcept;
+  /// Whether they are wanted in this one, asked when the pass is there.
+  [[nodiscard]] bool wants_pattern(std::int64_t layer, bool again) const noexcept;
+  /// Which rows' logits are wanted, asked when the pass is there.
+  [[nodiscard]] LogitRows logits() const noexcept;
 
  private:
+  const CompiledEdits* edits_;
   ValueVisitor* visitor_;
+  const LateVisitor* late_;
   std::vector<std::uint32_t> wanted_;  // [layers + 1]: the root, then each layer
   std::vector<std::uint32_t> points_;
   bool wants_pattern_ = false;
+};
+
+/// Which layers a pass runs. Requests on different routes run in passes of their own.
+struct Route {
+  const void* pass_of = nullptr;  ///< of a late visitor
+  std::int64_t first = 0;         ///< layer where the stream enters
+  std::int64_t end = 0;           ///< one past the last layer; less than all: there are no logits
+  std::vector<Passage> passages;  ///< [layers], or empty: all run
+  bool operator==(const Route&) const = default;
 };
 
 /// One request's part of a step.
@@ -61,37 +94,59 @@ struct WatchedRows {
   std::int64_t step = 0;                             ///< of the generation
   std::int64_t first_position = 0;                   ///< of the first row in the sequence
   std::int64_t sequence = 0;                         ///< which of the step's sequences
-  std::exception_ptr error;                          ///< what the visitor threw; it is not called again in this pass
+  bool again = false;                                ///< computed anew: edited, but not looked at
+  std::exception_ptr error{};                          ///< what the visitor threw; it is not called again in this pass
+};
+
+/// Scores or pattern of one of a step's sequences, written out: [heads, rows, keys].
+struct OpenPattern {
+  std::int64_t sequence = 0;
+  float* data = nullptr;
+  std::int64_t heads = 0, rows = 0, keys = 0;
+  std::int64_t key_stride = 0;  ///< from one row's first key to the next one's
 };
 
 /// Everyone who watches a step. Filled before the pass, reused for the next.
 class Plan {
  public:
-  explicit Plan(std::int64_t layers) : points_(static_cast<std::size_t>(layers + 1), 0) {}
+  explicit Plan(std::int64_t layers) : points_(static_cast<std::size_t>(layers + 1), 0), all_layers_{nullptr, 0, layers, {}} {}
 
-  void clear() noexcept;
+  /// `route` must outlive the pass.
+  void clear(const Route& route) noexcept;
+  /// The same for a pass of all layers.
+  void clear() noexcept { clear(all_layers_); }
   void add(const WatchedRows& rows);
+  /// The logits that a sequence's watcher sees, once it is known which are computed.
+  void set_logits(std::int64_t sequence, std::int64_t first_row, std::int64_t rows) noexcept;
   /// Sequences of the step that nobody watches: they keep the pass going whatever visitors do.
   void set_unwatched(std::int64_t sequences) noexcept { unwatched_ = sequences; }
 
   [[nodiscard]] std::uint32_t points(std::int64_t layer) const noexcept { return points_[static_cast<std::size_t>(layer + 1)]; }
   [[nodiscard]] std::span<const WatchedRows> watched() const noexcept { return watched_; }
+  [[nodiscard]] std::int64_t first_layer() const noexcept { return route_->first; }
+  [[nodiscard]] std::int64_t end_layer() const noexcept { return route_->end; }
+  [[nodiscard]] Passage passage(std::int64_t layer) const noexcept;
   /// Whether a sequence's watcher wants its scores or pattern in a layer, so that they have to be written out.
   [[nodiscard]] bool wants_pattern(std::int64_t sequence, std::int64_t layer) const noexcept;
+
+  /// Whether a late visitor that had the last row's logits now wants all.
+  [[nodiscard]] bool wants_more_logits() const noexcept;
 
   /// Hands a value's rows to all who want it. Whether to go on: false once everyone has failed.
   bool visit(ValueId id, std::int64_t layer, Matrix rows) noexcept;
   bool visit(ValueId id, std::int64_t layer, Heads rows) noexcept;
-  /// Hands scores or pattern [heads, rows, keys] of one sequence to its watcher.
-  bool visit_pattern(ValueId id, std::int64_t layer, std::int64_t sequence, float* data, std::int64_t heads, std::int64_t rows,
-                     std::int64_t keys, std::int64_t key_stride) noexcept;
+  /// Hands scores or patterns to the watchers of their sequences.
+  bool visit(ValueId id, std::int64_t layer, std::span<const OpenPattern> patterns) noexcept;
 
  private:
-  void hand_over(WatchedRows& to, ValueId id, std::int64_t layer, const ValueView& view) noexcept;
+  void hand_over(WatchedRows& to, ValueId id, std::int64_t layer, const ValueView& view, bool last) noexcept;
   [[nodiscard]] bool go_on() const noexcept { return unwatched_ > 0 || failed_ < static_cast<std::int64_t>(watched_.size()); }
 
+  const LateVisitor* late_ = nullptr;
   std::vector<WatchedRows> watched_;
   std::vector<std::uint32_t> points_;  // [layers + 1]: what anyone wants
+  Route all_layers_;
+  const Route* route_ = &all_layers_;
   std::int64_t unwatched_ = 0;
   std::int64_t failed_ = 0;
 };

@@ -81,6 +81,7 @@ std::string library_of(const std::string& header) {
   if (header.starts_with("CLI/")) return "CLI11";
   if (header.starts_with("benchmark/")) return "Google Benchmark";
   if (header.ends_with("intrin.h") || header == "arm_neon.h" || header == "cpuid.h") return "intrinsics";
+  if (header.starts_with("sanitizer/")) return "sanitizers";
   static const std::regex standard("[a-z_]+");
   return std::regex_match(header, standard) ? "" : "POSIX";
 }

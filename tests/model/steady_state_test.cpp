@@ -97,7 +97,7 @@ TEST(SteadyState, APassAllocatesNothing) {
   const AdapterWeights adapter = constant_adapter(config);
   AdapterRows adapters(device);
   Looker looker;
-  const Watch watch(looker, config.n_layer);
+  const Watch watch(nullptr, &looker, config.n_layer);
   auto pages = std::make_shared<KvPool>(KvGeometry{config.n_layer, config.n_head, config.head_dim()}, 20);
   KvSequence prompt(pages), talk(pages);
   prompt.reserve(1000);
@@ -106,7 +106,7 @@ TEST(SteadyState, APassAllocatesNothing) {
   std::vector<StepSequence> sequences(2);
   const std::vector<std::int64_t> logit_rows{kRows - 2, kRows - 1};
   scratch.reserve({kRows, 2, 1024, 2, config.n_head * kRows * 1024}, device);
-  plan.add({&watch, 0, kRows - 1, 0, 1, 0, 0, 0, {}});
+  plan.add({&watch, 0, kRows - 1, 0, 1, 0, 0, 0, false});
 
   std::int64_t in_passes = 0;
   for (int step = 0; step < 6; ++step) {  // crosses pages
@@ -114,15 +114,15 @@ TEST(SteadyState, APassAllocatesNothing) {
     sequences[0] = {&prompt, 0, kRows - 1, prompt.length() - (kRows - 1), nullptr};
     sequences[1] = {&talk, kRows - 1, 1, talk.length() - 1, nullptr};
     plan.clear();
-    if (step % 2 == 0) plan.add({&watch, 0, kRows - 1, 0, 1, 0, 0, 0, {}});
+    if (step % 2 == 0) plan.add({&watch, 0, kRows - 1, 0, 1, 0, 0, 0, false});
     plan.set_unwatched(step % 2 == 0 ? 1 : 2);
     adapters.clear();
     adapters.add(nullptr, kRows - 1);
     adapters.add(&adapter, 1);
     adapters.set_head_rows(logit_rows);
-    const Step pass{device, *group, scratch, plan, adapters, sequences, kRows, ids.data(), {}, logit_rows};
+    const Step pass{device, *group, scratch, plan, adapters, sequences, kRows, ids.data(), {}};
     const std::int64_t before = allocations;
-    ASSERT_TRUE(model.forward(pass));
+    ASSERT_TRUE(model.forward(pass) && model.project(logit_rows, pass));
     in_passes += allocations - before;
   }
   EXPECT_EQ(in_passes, 0);

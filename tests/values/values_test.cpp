@@ -110,10 +110,10 @@ class Thrower final : public ValueVisitor {
 
 TEST(Plan, AVisitorsExceptionIsKeptAndOthersGoOn) {
   Thrower thrower;
-  const Watch watch(thrower, 2);
+  const Watch watch(nullptr, &thrower, 2);
   EXPECT_FALSE(watch.wants_pattern());
   Plan plan(2);
-  plan.add({&watch, 0, 2, 0, 0, 0, 0, 0, {}});
+  plan.add({&watch, 0, 2, 0, 0, 0, 0, 0, false});
   plan.set_unwatched(1);
   std::vector<float> numbers(6);
   const Matrix rows{numbers.data(), 3, 2, 2};
@@ -126,16 +126,16 @@ TEST(Plan, AVisitorsExceptionIsKeptAndOthersGoOn) {
   EXPECT_TRUE(at.wanted("mlp_norm_output")) << "an alias is read where its value is";
 
   plan.clear();
-  plan.add({&watch, 0, 2, 0, 0, 0, 0, 0, {}});
+  plan.add({&watch, 0, 2, 0, 0, 0, 0, 0, false});
   EXPECT_FALSE(Taps(plan, 0)("layer_input", rows)) << "nobody is left";
 }
 
 TEST(Plan, EachSeesItsOwnRows) {
   Capture one({{ValueId::mlp_output, 0}}), two({{ValueId::mlp_output, 0}, {ValueId::logits, -1}});
-  const Watch first(one, 1), second(two, 1);
+  const Watch first(nullptr, &one, 1), second(nullptr, &two, 1);
   Plan plan(1);
-  plan.add({&first, 0, 1, 0, 0, 0, 0, 0, {}});
-  plan.add({&second, 2, 2, 1, 2, 4, 9, 2, {}});
+  plan.add({&first, 0, 1, 0, 0, 0, 0, 0, false});
+  plan.add({&second, 2, 2, 1, 2, 4, 9, 2, false});
   std::vector<float> numbers{0, 1, 2, 3};
   EXPECT_TRUE(Taps(plan, 0)("mlp_output", Matrix{numbers.data(), 4, 1, 1}));
   EXPECT_TRUE(Taps(plan, -1)("logits", Matrix{numbers.data(), 3, 1, 1}));
