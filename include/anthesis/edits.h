@@ -53,18 +53,18 @@ inline constexpr std::int64_t kEveryStep = -1;
 
 struct Edit {
   /// A full name, or a pattern as for select_values ("layers.*.layer_output"): the edit is then made at each.
-  std::string value;
+  std::string value{};
   EditOp op = EditOp::set;
-  Selection select;
+  Selection select{};
   /// Of a generation: 0 is the prompt, n the n-th new token fed back; kEveryStep. Absent: 0, and for skip_layers every step.
-  std::optional<std::int64_t> step;
+  std::optional<std::int64_t> step{};
   // -- what scale, add and set need: exactly one of these; zero needs none
-  std::optional<float> number;
-  Tensor tensor;  ///< broadcast to the selected block, whose axes are aligned at the last one
-  std::optional<EditSource> from;
+  std::optional<float> number{};
+  Tensor tensor{};  ///< broadcast to the selected block, whose axes are aligned at the last one
+  std::optional<EditSource> from{};
   /// First and last layer (both ends included, negative ones from the end) that are left out: the stream passes them unchanged,
   /// nothing in them runs, and they write no keys. Only `step` may be given beside it.
-  std::optional<std::pair<std::int64_t, std::int64_t>> skip_layers;
+  std::optional<std::pair<std::int64_t, std::int64_t>> skip_layers{};
 };
 using Edits = std::vector<Edit>;
 
