@@ -75,8 +75,8 @@ TEST_P(GoldenAdapter, LogitsIdsAndValues) {
   EXPECT_EQ(engine.run(std::move(request)).outputs.at(0).new_ids, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenAdapter, ::testing::ValuesIn(single_cases()), [](const auto& info) {
-  std::string name = info.param.substr(info.param.find('/') + 1);
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenAdapter, ::testing::ValuesIn(single_cases()), [](const auto& one) {
+  std::string name = one.param.substr(one.param.find('/') + 1);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
