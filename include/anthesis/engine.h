@@ -25,6 +25,8 @@ struct EngineStatistics {
   std::int64_t kv_pages = 0, kv_pages_used = 0;
 };
 
+class Device;  // leaf functions and threads; not part of the public API
+
 using RequestId = std::int64_t;
 
 /// Runs requests of one model as one continuous batch. One thread at a time may call it, except cancel(), which any thread may
@@ -57,6 +59,7 @@ class Engine {
   [[nodiscard]] const std::shared_ptr<const Model>& shared_model() const noexcept;
   [[nodiscard]] EngineStatistics statistics() const noexcept;
   [[nodiscard]] const EngineOptions& options() const noexcept;
+  [[nodiscard]] const Device& device() const noexcept;
 
  private:
   struct Impl;

@@ -24,7 +24,7 @@ struct ForwardInput {
   std::vector<std::vector<std::uint8_t>> attention_mask;
   std::shared_ptr<const PastKeyValues> past_key_values;
   std::vector<std::shared_ptr<const Adapter>> adapters;  ///< one per row, null: the model as it is; empty: all so
-  Tensor head_mask;  ///< [heads] or [layers, heads], or empty
+  Tensor head_mask;                                      ///< [heads] or [layers, heads], or empty
   /// [row][position]; -100 is left out. Each position's logits are held against the next position's label.
   std::vector<std::vector<std::int64_t>> labels;
   bool use_cache = false;  ///< return past_key_values

@@ -109,12 +109,12 @@ struct Request {
   std::shared_ptr<const KeyValues> past;  ///< goes before the input
   std::vector<TokenId> past_ids;          ///< the ids that `past` was made of, for penalties and n-grams; may be empty
 
-  SamplingOptions sampling;            ///< max_new_tokens = 0: a forward pass and nothing more
-  std::vector<float> head_mask;        ///< empty, [heads] or [layers * heads]: multiplies the pattern after the softmax
+  SamplingOptions sampling;                ///< max_new_tokens = 0: a forward pass and nothing more
+  std::vector<float> head_mask;            ///< empty, [heads] or [layers * heads]: multiplies the pattern after the softmax
   std::shared_ptr<const Adapter> adapter;  ///< of the engine's model; null: the model as it is
-  LogitRows logits = LogitRows::none;  ///< of the input's positions
-  bool keep_past = false;              ///< hand back the KV in Result::past
-  Edits edits;                         ///< writes to named values, in this order; a visitor sees what they wrote
+  LogitRows logits = LogitRows::none;      ///< of the input's positions
+  bool keep_past = false;                  ///< hand back the KV in Result::past
+  Edits edits;                             ///< writes to named values, in this order; a visitor sees what they wrote
   std::shared_ptr<const CompiledEdits> compiled_edits;  ///< instead of edits: what forward() made of a whole batch's
   std::shared_ptr<ValueVisitor> visitor;                ///< looks at named values, prompt and new tokens alike
   /// Ends the pass after this layer: nothing after its layer_output is computed, and there are no logits. Needs

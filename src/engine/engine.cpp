@@ -280,10 +280,15 @@ void Engine::Impl::mark_absent(std::span<const Work> work) {
 
 void Engine::Impl::run(std::span<const Work> work, const Route& route) {
   lay_out(work, route);
-  const Step step{device,     *group,
-                  scratch,    plan,
-                  adapters,   sequences,  static_cast<std::int64_t>(ids.size()),
-                  ids.data(), any_embeddings ? std::span<const float* const>(embeddings) : std::span<const float* const>()};
+  const Step step{device,
+                  *group,
+                  scratch,
+                  plan,
+                  adapters,
+                  sequences,
+                  static_cast<std::int64_t>(ids.size()),
+                  ids.data(),
+                  any_embeddings ? std::span<const float* const>(embeddings) : std::span<const float* const>()};
   bool done = model->network().forward(step);
   if (done) mark_absent(work);
   for (bool more = done; done && more; more = plan.wants_more_logits()) {
@@ -524,6 +529,7 @@ Result Engine::run(Request request) { return finish(submit(std::move(request)));
 
 const Model& Engine::model() const noexcept { return *impl_->model; }
 const std::shared_ptr<const Model>& Engine::shared_model() const noexcept { return impl_->model; }
+const Device& Engine::device() const noexcept { return impl_->device; }
 const EngineOptions& Engine::options() const noexcept { return impl_->options; }
 
 EngineStatistics Engine::statistics() const noexcept {

@@ -9,7 +9,6 @@
 #include "core/fail.h"
 #include "core/float_environment.h"
 #include "engine/logprobs.h"
-#include "kernels/dispatch.h"
 #include "model/bloom.h"
 #include "values/compiled_edits.h"
 
@@ -239,14 +238,13 @@ std::optional<float> mean_loss(const ForwardInput& input, const Batch& batch, co
 }
 
 // Softmax of a row's logits at its last token.
-void next_token_probs(const Tensor& logits, std::int64_t row, Tensor& into) {
+void next_token_probs(const Device& device, const Tensor& logits, std::int64_t row, Tensor& into) {
   const std::int64_t vocab = logits.shape.back();
   const std::int64_t rows = logits.size() / vocab;
   float* out = into.data.data() + row * vocab;
   std::copy(logits.data.end() - vocab, logits.data.end(), out);
   if (rows == 0) return;
-  ThreadPool alone(1);
-  Device(kernels::selected(), alone).softmax(out, 1, vocab, vocab);
+  device.softmax(out, 1, vocab, vocab);
 }
 
 Request row_request(const ForwardInput& input, const Batch& batch, std::int64_t row, const BloomConfig& config) {
@@ -388,7 +386,7 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
     for (const ValueRef& value : named) {
       const std::string name = full_name(value.id, value.layer);
       if (value.id == ValueId::next_token_probs) {
-        next_token_probs(result.logits, row, output.values.at(name));
+        next_token_probs(engine.device(), result.logits, row, output.values.at(name));
       } else if (const Tensor found = capture.get(0, value.id, value.layer); found.shape.empty()) {
         output.values.erase(name);  // its layer was left out, in every row
       } else {
@@ -409,8 +407,7 @@ Tensor project_on_vocab(Engine& engine, const Tensor& hidden) {
                           config.hidden_size);
   }
   const FloatEnvironment guard;
-  ThreadPool pool(engine.options().threads);
-  const Device device(kernels::selected(), pool);
+  const Device& device = engine.device();
   Scratch scratch(config);
   Plan nobody(config.n_layer);
   const std::unique_ptr<Group> group = single_group();

@@ -8,9 +8,7 @@
 
 #include "core/coroutine.h"
 #include "core/fail.h"
-#include "core/thread_pool.h"
 #include "kernels/device.h"
-#include "kernels/dispatch.h"
 #include "values/plan.h"
 
 namespace anthesis {
@@ -201,8 +199,7 @@ std::span<const ValueView> Trace::Impl::views(ValueId id) {
 
 // Softmax of each request's last logits.
 std::span<const ValueView> Trace::Impl::probabilities() {
-  ThreadPool alone(1);
-  const Device device(kernels::selected(), alone);
+  const Device& device = engine.device();
   derived.assign(ids.size(), {});
   derived_views.assign(ids.size(), {});
   for (std::size_t row = 0; row < ids.size(); ++row) {
