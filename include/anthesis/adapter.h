@@ -52,8 +52,9 @@ class Adapter {
   /// Hugging Face cache. Throws LoadError naming the file, the field or tensor, what was found and what was expected.
   static std::shared_ptr<const Adapter> load(std::shared_ptr<const Model> model, const std::string& name,
                                              const AdapterOptions& options = {});
-  /// Reads and checks everything, and keeps nothing.
-  static AdapterInfo inspect(const Model& model, const std::string& name, const AdapterOptions& options = {});
+  /// The same without the base's weights and without keeping anything: `model` is the name of the base, as for Model::load. All is
+  /// checked but whether copies of the base's weights in the adapter's file are the base's.
+  static AdapterInfo inspect(const std::string& model, const std::string& name, const AdapterOptions& options = {});
 
   ~Adapter();
   Adapter(const Adapter&) = delete;
@@ -66,6 +67,57 @@ class Adapter {
  private:
   struct Impl;
   explicit Adapter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct AdapterStoreOptions {
+  std::int64_t max_bytes = 0;  ///< of packed adapters in memory; those that nobody uses leave, the least recently used first. 0: no limit
+};
+
+/// A name in a store.
+struct StoredAdapter {
+  std::string name, source;
+  bool loaded = false;     ///< its numbers are in memory
+  bool in_use = false;     ///< somebody besides the store holds it
+  bool pinned = false;     ///< it is not evicted
+  std::int64_t bytes = 0;  ///< in memory; 0 where it is not loaded
+};
+
+/// Many adapters of one model by name, as many in memory as a budget allows. All members may be called from many threads at once.
+///
+/// A handle that get() gave out stays good whatever happens to the name: what is unloaded while it is in use goes when its last
+/// user lets go, and counts until then. Loading runs on the caller's thread and holds up nobody else.
+class AdapterStore {
+ public:
+  /// Throws InvalidArgument on a null model or a negative budget.
+  explicit AdapterStore(std::shared_ptr<const Model> model, AdapterStoreOptions options = {});
+  ~AdapterStore();
+  AdapterStore(const AdapterStore&) = delete;
+  AdapterStore& operator=(const AdapterStore&) = delete;
+
+  /// Makes a name stand for a folder or hub id, which is read when it is first asked for. Throws InvalidArgument where the name is
+  /// empty, or stands for something else.
+  void add(const std::string& name, const std::string& source, const AdapterOptions& options = {});
+  /// add() and get(). Where loading fails, the store is as it was.
+  std::shared_ptr<const Adapter> load(const std::string& name, const std::string& source, const AdapterOptions& options = {});
+  /// The adapter, loaded if it is not; callers that ask for one at the same time wait for one load. Throws InvalidArgument for a
+  /// name that the store does not have, LoadError where it cannot be loaded, ResourceError where the budget has no room left beside
+  /// adapters that are pinned or in use.
+  std::shared_ptr<const Adapter> get(const std::string& name);
+  /// A pinned adapter is not evicted. It is loaded first if it is not; see get().
+  void pin(const std::string& name);
+  void unpin(const std::string& name);
+  /// Forgets the name. Requests that use the adapter keep it to their end.
+  void unload(const std::string& name);
+
+  [[nodiscard]] std::vector<StoredAdapter> list() const;  ///< by name
+  [[nodiscard]] bool contains(const std::string& name) const;
+  /// Of all adapters that this store loaded and somebody still holds.
+  [[nodiscard]] std::int64_t bytes() const;
+  [[nodiscard]] const std::shared_ptr<const Model>& model() const noexcept;
+
+ private:
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

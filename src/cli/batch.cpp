@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "anthesis/adapter.h"
 #include "anthesis/engine.h"
 #include "cli/errors.h"
 #include "cli/interrupt.h"
@@ -25,6 +26,7 @@ struct Line {
   std::int64_t number = 0;  // in the file, from 1
   Sampling sampling;
   Prompt prompt;
+  std::optional<std::string> adapter;
   std::optional<RequestId> request;
   std::string error;  // why there is no request
 
@@ -46,9 +48,13 @@ void read_options(Line& line, const std::string& text) {
       Sampling list;
       set_sampling(list, "allowed_token_ids", value, kWho);
       line.prompt.ids = std::move(list.options.allowed_token_ids);
+    } else if (key == "adapter") {
+      if (!value.is_string() && !value.is_null())
+        asked_wrongly(kWho, "\"adapter\" is {}, expected a folder, or null", shown(value));
+      line.adapter = value.is_null() ? std::nullopt : std::optional(value.get<std::string>());
     } else if (!set_sampling(line.sampling, key, value, kWho)) {
       std::vector<std::string> keys = sampling_keys();
-      keys.insert(keys.end(), {"prompt", "ids"});
+      keys.insert(keys.end(), {"prompt", "ids", "adapter"});
       asked_wrongly(kWho, "there is no option \"{}\"{}", key, did_you_mean(key, keys));
     }
   }
@@ -58,7 +64,7 @@ void read_options(Line& line, const std::string& text) {
   settle_seed(line.sampling);
 }
 
-std::vector<Line> read_lines(const std::string& file, const Sampling& defaults) {
+std::vector<Line> read_lines(const std::string& file, const Sampling& defaults, const std::optional<std::string>& adapter) {
   if (file == "-" && input_is_terminal()) note("reading one JSON object per line from the terminal; end with Ctrl-D");
   std::vector<Line> lines;
   Source source(file);
@@ -68,6 +74,7 @@ std::vector<Line> read_lines(const std::string& file, const Sampling& defaults) 
     Line& line = lines.emplace_back();
     line.number = number;
     line.sampling = defaults;
+    line.adapter = adapter;
     try {
       read_options(line, text);
     } catch (const UsageError& error) {
@@ -116,13 +123,16 @@ class Answers {
 }  // namespace
 
 int run_batch(const std::string& file, const Sampling& defaults, const ModelOptions& options) {
-  std::vector<Line> lines = read_lines(file, defaults);
+  std::vector<Line> lines = read_lines(file, defaults, options.adapter);
   const std::shared_ptr<const Model> model = load(options);
+  AdapterStore adapters(model);
   Engine engine(model, engine_options(options));
   for (Line& line : lines) {
     if (!line.error.empty()) continue;
     try {
-      line.request = engine.submit(make_request(*model, line.prompt, line.sampling, line.where()));
+      Request request = make_request(*model, line.prompt, line.sampling, line.where());
+      if (line.adapter) request.adapter = adapters.load(*line.adapter, *line.adapter);
+      line.request = engine.submit(std::move(request));
     } catch (const std::exception& error) {
       line.error = line.where() + error.what();
     }

@@ -15,6 +15,7 @@ int tokenize(const Arguments& arguments);
 int detokenize(const Arguments& arguments);
 int score(const Arguments& arguments);
 int info(const Arguments& arguments);
+int adapters(const Arguments& arguments);
 int demo(const Arguments& arguments);
 
 }  // namespace anthesis::cli

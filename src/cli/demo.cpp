@@ -1,13 +1,15 @@
-// `anthesis demo`: one text in many languages as one batch, the speed of it, and a look inside. Meant to be read in a
-// minute. Everything on the page is computed there and then.
+// `anthesis demo`: one text in many languages as one batch, the speed of it, one prompt with many adapters, and a look inside.
+// Meant to be read in a minute. Everything on the page is computed there and then.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
+#include "anthesis/adapter.h"
 #include "anthesis/engine.h"
 #include "anthesis/forward.h"
 #include "cli/command_line.h"
@@ -24,9 +26,10 @@ namespace {
 constexpr std::string_view kAbout =
     "Shows what the program does with the model that comes with it: the same declaration continued in several languages as "
     "one\n"
-    "batch, how fast, and for one sentence after which layer each next token is decided (the logit lens). With --json the "
-    "same\n"
-    "as one object: continuations, speed, lens.";
+    "batch, how fast, one prompt in one batch with an adapter for each of four more languages, and for one sentence after "
+    "which\n"
+    "layer each next token is decided (the logit lens). With --json the same as one object: continuations, speed, adapters, "
+    "lens.";
 
 constexpr std::string_view kExamples = "  anthesis demo\n  anthesis demo --threads 1";
 
@@ -43,6 +46,9 @@ constexpr std::array kBeginnings = {
     Beginning{"Hindi", "अनुच्छेद ४.\n"},
     Beginning{"Arabic", "يولد جميع الناس"},
 };
+// The adapters that lie beside the bundled model; "" is the model as it is.
+constexpr std::string_view kHeading = "Artikel 1\n";
+constexpr std::array<std::string_view, 5> kAdapters = {"", "dutch", "finnish", "german", "italian"};
 constexpr std::int64_t kNewTokens = 24;
 constexpr std::int64_t kLensTokens = 6;  // columns of the table
 
@@ -80,6 +86,33 @@ Continuations continue_all(Engine& engine, bool together) {
     if (together) all.outputs.push_back(engine.finish(request).outputs.at(0));
   }
   all.seconds = seconds_since(begin);
+  return all;
+}
+
+// -- the adapters
+
+struct Adapted {
+  std::string_view adapter;
+  Output output;
+};
+
+// One prompt, one batch, each row with an adapter of its own. Nothing where the model has none beside it.
+std::vector<Adapted> continue_with_adapters(Engine& engine) {
+  const std::filesystem::path folder = engine.model().info().folder.lexically_normal().parent_path() / "adapters";
+  std::error_code ignored;
+  AdapterStore store(engine.shared_model());
+  std::vector<std::pair<std::string_view, RequestId>> requests;
+  for (const std::string_view name : kAdapters) {
+    stop_if_interrupted();
+    if (!name.empty() && !std::filesystem::exists(folder / name, ignored)) return {};
+    Request request;
+    request.ids = engine.model().tokenizer().encode(kHeading).ids;
+    request.sampling.max_new_tokens = kNewTokens;
+    if (!name.empty()) request.adapter = store.load(std::string(name), (folder / name).string());
+    requests.emplace_back(name, engine.submit(std::move(request)));
+  }
+  std::vector<Adapted> all;
+  for (const auto& [name, request] : requests) all.push_back({name, engine.finish(request).outputs.at(0)});
   return all;
 }
 
@@ -154,6 +187,17 @@ void print_continuations(const Continuations& together) {
   }
 }
 
+void print_adapted(const std::vector<Adapted>& all) {
+  if (all.empty()) return;
+  print(fmt::format("\nOne prompt, {}, and one batch, in which each row has a LoRA adapter of its own\n\n",
+                    quoted(std::string(kHeading))));
+  for (const Adapted& each : all) {
+    std::string text = each.output.text;
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    print(fmt::format("  {:<9}{}\n", each.adapter.empty() ? "none" : each.adapter, text));
+  }
+}
+
 void print_lens(const Lens& lens) {
   constexpr std::int64_t kGuess = 22, kRank = 12;
   print(
@@ -171,7 +215,8 @@ void print_lens(const Lens& lens) {
   print(text);
 }
 
-Json demo_json(const Continuations& together, double alone_seconds, bool same, const Lens& lens) {
+Json demo_json(const Continuations& together, double alone_seconds, bool same, const std::vector<Adapted>& adapted,
+               const Lens& lens) {
   Json json = Json::object();
   json["continuations"] = Json::array();
   for (std::size_t i = 0; i < kBeginnings.size(); ++i) {
@@ -188,6 +233,15 @@ Json demo_json(const Continuations& together, double alone_seconds, bool same, c
   speed["seconds_as_one_batch"] = together.seconds;
   speed["seconds_one_by_one"] = alone_seconds;
   speed["same_ids"] = same;
+  json["adapters"] = Json::array();
+  for (const Adapted& each : adapted) {
+    Json entry = Json::object();
+    entry["adapter"] = each.adapter.empty() ? Json() : Json(each.adapter);
+    entry["prompt"] = kHeading;
+    entry["new_ids"] = each.output.new_ids;
+    entry["text"] = each.output.text;
+    json["adapters"].push_back(std::move(entry));
+  }
   Json& look = json["lens"] = Json::object();
   look["tokens"] = lens.tokens;
   look["layers"] = Json::array();
@@ -219,9 +273,10 @@ int demo(const Arguments& arguments) {
   bool same = true;
   for (std::size_t i = 0; i < kBeginnings.size(); ++i) same = same && alone.outputs[i].new_ids == together.outputs[i].new_ids;
   stop_if_interrupted();
+  const std::vector<Adapted> adapted = continue_with_adapters(engine);
   const Lens lens = look_inside(engine, together.prompts[0], together.outputs[0].new_ids);
   if (options.json) {
-    print(dump(demo_json(together, alone.seconds, same, lens)) + '\n');
+    print(dump(demo_json(together, alone.seconds, same, adapted, lens)) + '\n');
     return kDone;
   }
 
@@ -232,6 +287,7 @@ int demo(const Arguments& arguments) {
                   together.tokens(), together.seconds, rate(together), rate(alone),
                   same ? "The ids are the same either way" : "THE IDS DIFFER, which must not be",
                   static_cast<double>(model->info().parameters) * 1e-6, how_it_runs(*model, options)));
+  print_adapted(adapted);
   print_lens(lens);
   print("\nNext: anthesis generate -p 'Everyone has the right to', anthesis values --help, anthesis --help\n");
   return same ? kDone : kFailed;

@@ -39,7 +39,8 @@ constexpr std::string_view kAbout =
     "with\n"
     "underscores ({\"prompt\": \"All human\", \"max_new_tokens\": 5, \"eos_token_ids\": []}); what stands on the command line "
     "holds for\n"
-    "lines that do not say otherwise. All run as one batch, none influences another, and one object per line comes out in the\n"
+    "lines that do not say otherwise, --adapter too (\"adapter\": a folder, or null for none). All run as one batch, none "
+    "influences another, and one object per line comes out in the\n"
     "order of the input: {\"error\": ...} for a line that failed, and the exit code is then 1. Empty lines are passed over.\n"
     "\n"
     "Ctrl-C ends the text at the next token and prints what there is (exit code 130); a second one ends the program at once.";
@@ -122,6 +123,7 @@ void check_is_model(const std::string& name, const ModelOptions& options) {
 int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& options) {
   const std::shared_ptr<const Model> model = load(options);
   Request request = make_request(*model, prompt, sampling, "");
+  request.adapter = load_adapter(model, options);
   const bool one = sampling.options.num_beams == 1 && sampling.options.num_return_sequences == 1;
   Stream stream(*model);
   if (one) request.on_token = [&stream](const TokenEvent& event) { stream.take(event); };
@@ -168,6 +170,7 @@ int generate(const Arguments& arguments) {
   line.text("-p,--prompt", "TEXT", text, "the text");
   line.text("--ids", "IDS", ids, "its token ids, as \"5 6 7\"");
   line.text("--batch", "FILE", batch, "many prompts, one JSON object per line; - is standard input");
+  add_adapter_option(line, options);
   sampling_arguments.add(line);
   add_model_options(line, options);
   add_engine_options(line, options);

@@ -72,6 +72,10 @@ void add_model_options(CommandLine& line, ModelOptions& options) {
   line.flag("--json", options.json, "print JSON to standard output");
 }
 
+void add_adapter_option(CommandLine& line, ModelOptions& options) {
+  line.text("--adapter", "DIR", options.adapter, "a LoRA adapter of the model: a folder, or the id of a cached one");
+}
+
 void add_engine_options(CommandLine& line, ModelOptions& options) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   line.integer("--kv-tokens", "N", options.kv_tokens, 1, kMost,
@@ -113,6 +117,13 @@ std::shared_ptr<const Model> load(const ModelOptions& options) {
   std::shared_ptr<const Model> model = Model::load(*options.model, load);
   stop_if_interrupted();
   return model;
+}
+
+std::shared_ptr<const Adapter> load_adapter(const std::shared_ptr<const Model>& model, const ModelOptions& options) {
+  if (!options.adapter) return nullptr;
+  std::shared_ptr<const Adapter> adapter = Adapter::load(model, *options.adapter);
+  for (const std::string& text : adapter->info().notes) note("{}: {}", *options.adapter, text);
+  return adapter;
 }
 
 void add_model_and_text(CommandLine& line, ModelAndText& arguments) {

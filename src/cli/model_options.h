@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "anthesis/adapter.h"
 #include "anthesis/engine.h"
 #include "anthesis/model.h"
 #include "cli/command_line.h"
@@ -16,6 +17,7 @@ namespace anthesis::cli {
 struct ModelOptions {
   std::optional<std::string> model;  ///< absent: the bundled one
   std::optional<std::string> revision, dtype;
+  std::optional<std::string> adapter;  ///< a folder or hub id; for the commands that run the model
   std::int64_t threads = 0;
   bool json = false;
   /// Of the engine, for the commands that generate.
@@ -24,6 +26,8 @@ struct ModelOptions {
 
 /// Adds MODEL, --json, --threads, --dtype and --revision.
 void add_model_options(CommandLine& line, ModelOptions& options);
+/// Adds --adapter.
+void add_adapter_option(CommandLine& line, ModelOptions& options);
 /// Adds --kv-tokens and --rows-per-step.
 void add_engine_options(CommandLine& line, ModelOptions& options);
 
@@ -34,6 +38,8 @@ void settle(const CommandLine& line, ModelOptions& options);
 LoadOptions load_options(const ModelOptions& options);
 EngineOptions engine_options(const ModelOptions& options);
 std::shared_ptr<const Model> load(const ModelOptions& options);
+/// The adapter of --adapter; null where there is none.
+std::shared_ptr<const Adapter> load_adapter(const std::shared_ptr<const Model>& model, const ModelOptions& options);
 
 /// For the commands that take [MODEL] [TEXT]: a single argument is a model if it is a folder or a cached hub id.
 struct ModelAndText {

@@ -30,6 +30,7 @@ constexpr std::array kCommands = {
     Command{"tokenize", "text to token ids", tokenize},
     Command{"detokenize", "token ids to text", detokenize},
     Command{"info", "what a model is: configuration, sizes, files", info},
+    Command{"adapters", "what LoRA adapters are, or why they are refused", adapters},
     Command{"demo", "what all this is good for, in a minute", demo},
 };
 

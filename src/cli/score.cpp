@@ -55,12 +55,13 @@ double log_probability(const float* logits, std::int64_t vocab, TokenId id) {
 
 // Scores tokens [first, end) of a window that begins at `begin`, into `logprobs`. One context of any length.
 void score_window(Engine& engine, const std::vector<TokenId>& ids, std::int64_t begin, std::int64_t first, std::int64_t end,
-                  std::vector<std::optional<double>>& logprobs) {
+                  const std::shared_ptr<const Adapter>& adapter, std::vector<std::optional<double>>& logprobs) {
   const std::int64_t vocab = engine.model().config().vocab_size;
   constexpr std::int64_t kLogits = std::int64_t{1} << 24;  // that are held at a time: 64 MiB
   const std::int64_t rows = std::clamp<std::int64_t>(kLogits / vocab, 1, 512);
   ForwardInput pass;
   pass.use_cache = true;
+  pass.adapters = {adapter};
   // A position predicts the next token: what is only context ends one before the first that is scored.
   for (std::int64_t at = begin; at < end - 1;) {
     stop_if_interrupted();
@@ -79,13 +80,13 @@ void score_window(Engine& engine, const std::vector<TokenId>& ids, std::int64_t 
 }
 
 std::vector<std::optional<double>> score_tokens(Engine& engine, const std::vector<TokenId>& ids, std::int64_t window,
-                                                std::int64_t stride) {
+                                                std::int64_t stride, const std::shared_ptr<const Adapter>& adapter) {
   const auto count = static_cast<std::int64_t>(ids.size());
   std::vector<std::optional<double>> logprobs(ids.size());
   std::int64_t scored_to = 0;
   for (std::int64_t begin = 0; scored_to < count; begin += stride) {
     const std::int64_t end = std::min(begin + window, count);
-    score_window(engine, ids, begin, std::max(scored_to, begin + 1), end, logprobs);
+    score_window(engine, ids, begin, std::max(scored_to, begin + 1), end, adapter, logprobs);
     scored_to = end;
   }
   return logprobs;
@@ -113,6 +114,7 @@ int score(const Arguments& arguments) {
   line.text("-p,--prompt", "TEXT", text, "the text, where it could be taken for a model");
   line.text("--file", "FILE", file, "the text is all of this file");
   line.text("--ids", "IDS", id_text, "its token ids, as \"5 6 7\"");
+  add_adapter_option(line, options);
   line.integer("--window", "W", window, 2, kMostTokens, "tokens of one context at most (all)");
   line.integer("--stride", "S", stride, 1, kMostTokens, "tokens from one window's beginning to the next (half a window)");
   add_model_options(line, options);
@@ -147,8 +149,9 @@ int score(const Arguments& arguments) {
   const auto count = static_cast<std::int64_t>(ids.size());
   if (window == 0) window = count;
   if (stride == 0) stride = std::max<std::int64_t>(window / 2, 1);
+  const std::shared_ptr<const Adapter> adapter = load_adapter(model, options);
   Engine engine(model, engine_options(options));
-  const std::vector<std::optional<double>> logprobs = score_tokens(engine, ids, window, stride);
+  const std::vector<std::optional<double>> logprobs = score_tokens(engine, ids, window, stride, adapter);
 
   double nats = 0;
   std::int64_t scored = 0;

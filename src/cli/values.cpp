@@ -137,12 +137,14 @@ struct Captured {
   Masks masks;
 };
 
-Captured capture(Engine& engine, const Input& input, const std::string& names, std::int64_t new_tokens) {
+Captured capture(Engine& engine, const Input& input, const std::string& names, std::int64_t new_tokens,
+                 const std::shared_ptr<const Adapter>& adapter) {
   Captured captured;
   auto [ids, masks] = columns_of(engine.model(), input);
   captured.ids = ids;
   captured.new_ids.resize(ids.size());
   ForwardInput pass;
+  pass.adapters.assign(ids.size(), adapter);
   pass.input_ids = std::move(ids);
   pass.attention_mask = std::move(masks);
   pass.values = names;
@@ -179,6 +181,7 @@ int values(const Arguments& arguments) {
   line.texts("-p,--prompt", "TEXT", texts, "a row; repeated for more");
   line.texts("--ids", "IDS", ids, "a row of token ids, as \"5 6 7\"; repeated for more");
   line.texts("--mask", "BITS", masks, "of the --ids row in the same place, as \"0 1 1\"; 0 is padding");
+  add_adapter_option(line, options);
   line.text("--names", "NAMES", names, "values to write, with commas between; * stands for anything (*, every listed value)");
   line.integer("--new-tokens", "N", new_tokens, 0, 1 << 20, "greedy steps after the prompts (0)");
   line.text("--out", "FILE", out, "the safetensors file to write");
@@ -197,8 +200,9 @@ int values(const Arguments& arguments) {
   // told before anything is run
   if (select_values(selection, model->config().n_layer).empty()) line.refuse("--names selects nothing");
 
+  const std::shared_ptr<const Adapter> adapter = load_adapter(model, options);
   Engine engine(model, engine_options(options));
-  const Captured captured = capture(engine, input, selection, new_tokens);
+  const Captured captured = capture(engine, input, selection, new_tokens, adapter);
   stop_if_interrupted();
   write_safetensors(*out, captured.values,
                     {{"model", model->info().folder.string()},

@@ -29,8 +29,8 @@ AdapterInfo describe(const PeftAdapter& adapter) {
   return info;
 }
 
-PeftAdapter read(const Model& model, const std::string& name, const AdapterOptions& options) {
-  return read_peft_adapter(Model::resolve(name, options.revision), {model.config(), model.info().tied});
+PeftAdapter read(const BloomConfig& config, const ModelInfo& model, const std::string& name, const AdapterOptions& options) {
+  return read_peft_adapter(Model::resolve(name, options.revision), {config, model.tied});
 }
 
 // Rows of the model's own weights, unpacked from what it computes with.
@@ -60,7 +60,7 @@ std::shared_ptr<const Adapter> Adapter::load(std::shared_ptr<const Model> model,
                                              const AdapterOptions& options) {
   if (!model) fail<InvalidArgument>("adapter", "the model is null, expected the loaded base");
   auto impl = std::make_unique<Impl>();
-  const PeftAdapter adapter = read(*model, name, options);
+  const PeftAdapter adapter = read(model->config(), model->info(), name, options);
   ThreadPool alone(1);
   const Device device(kernels::selected(), alone);
   impl->info = describe(adapter);
@@ -70,8 +70,10 @@ std::shared_ptr<const Adapter> Adapter::load(std::shared_ptr<const Model> model,
   return std::shared_ptr<const Adapter>(new Adapter(std::move(impl)));
 }
 
-AdapterInfo Adapter::inspect(const Model& model, const std::string& name, const AdapterOptions& options) {
-  return describe(read(model, name, options));
+AdapterInfo Adapter::inspect(const std::string& model, const std::string& name, const AdapterOptions& options) {
+  BloomConfig config;
+  const ModelInfo base = Model::inspect(model, {}, &config);
+  return describe(read(config, base, name, options));
 }
 
 const AdapterInfo& Adapter::info() const noexcept { return impl_->info; }

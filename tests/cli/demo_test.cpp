@@ -18,6 +18,10 @@ TEST(Demo, ShowsContinuationsSpeedAndLens) {
   const Json alone =
       run({"generate", "-p", first["prompt"], "--max-new-tokens", std::to_string(first["new_ids"].size()), "--json"}).json();
   EXPECT_EQ(alone["new_ids"], first["new_ids"]);
+  ASSERT_EQ(json["adapters"].size(), 5U);
+  EXPECT_EQ(json["adapters"][0]["adapter"], nullptr);
+  EXPECT_TRUE(json["adapters"][3]["text"].get<std::string>().starts_with("Alle Menschen sind frei"));
+  EXPECT_NE(page.out.find("  dutch    Alle mensen worden vrij"), std::string::npos) << page.out;
   const Json& layers = json["lens"]["layers"];
   ASSERT_EQ(layers.size(), 7U);
   for (const Json& rank : layers.back()["ranks"]) EXPECT_EQ(rank, 1);  // the last layer is the model's own answer

@@ -129,7 +129,7 @@ TEST(Adapters, TellWhatTheyAre) {
   EXPECT_EQ(adapter->info().modules[0].scale, 4.0);
   EXPECT_EQ(adapter->info().parameters, (16 + 8 + 8) * (64 + 192));
   EXPECT_EQ(adapter->info().bytes, 4 * (16 + 16 + 16) * 64 + 4 * (16 + 8 + 8) * 192) << "A's outputs are padded to 16";
-  EXPECT_EQ(Adapter::inspect(adapter->model(), (golden::root() / "adapters/dora/adapter").string()).modules[1].dora, true);
+  EXPECT_EQ(Adapter::inspect(golden.model(), (golden::root() / "adapters/dora/adapter").string()).modules[1].dora, true);
 }
 
 TEST(Adapters, OfAnotherModelOrBaseAreRefused) {
