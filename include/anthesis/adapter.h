@@ -38,6 +38,25 @@ struct AdapterInfo {
   std::vector<std::string> notes;      ///< what is in the folder and changes nothing, each with the reason
 };
 
+/// One of the adapters that another is made of.
+struct MergeSource {
+  std::string name;          ///< as for Adapter::load
+  double weight = 1;
+  AdapterOptions options{};
+};
+
+/// How several adapters become one: PEFT's add_weighted_adapter. Where one lacks a module, it is made of the others.
+struct MergeOptions {
+  /// "cat" adds up the products B A, weight by weight, and is what one means by a sum; ranks add up too. "svd" cuts that sum down to
+  /// svd_rank. "linear", "ties", "dare_linear", "dare_ties" and "magnitude_prune" combine A and B apart from each other, which is not the
+  /// sum (ranks must be equal); with "_svd" behind them they combine the products, and take long for wide models.
+  std::string kind = "cat";
+  double density = 1;                   ///< share of the numbers that ties, dare and magnitude_prune keep, in (0, 1]
+  std::string majority_sign = "total";  ///< of ties: the sign of the sum ("total") or of the most ("frequency")
+  std::int64_t svd_rank = 0;            ///< 0: the highest rank of the sources
+  std::uint64_t seed = 0;               ///< of what dare leaves out
+};
+
 class AdapterWeights;  // the packed numbers; not part of the public API
 
 /// A PEFT LoRA adapter, packed for one model. Immutable; may be used by many engines, requests and threads at once. It keeps
@@ -52,6 +71,9 @@ class Adapter {
   /// Hugging Face cache. Throws LoadError naming the file, the field or tensor, what was found and what was expected.
   static std::shared_ptr<const Adapter> load(std::shared_ptr<const Model> model, const std::string& name,
                                              const AdapterOptions& options = {});
+  /// Several adapters of LoRA alone as one. Throws as load, and InvalidArgument on options and sources that do not go together.
+  static std::shared_ptr<const Adapter> merge(std::shared_ptr<const Model> model, const std::vector<MergeSource>& sources,
+                                              const MergeOptions& options = {});
   /// The same without the base's weights and without keeping anything: `model` is the name of the base, as for Model::load. All is
   /// checked but whether copies of the base's weights in the adapter's file are the base's.
   static AdapterInfo inspect(const std::string& model, const std::string& name, const AdapterOptions& options = {});
@@ -70,13 +92,20 @@ class Adapter {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Writes a copy of a model with an adapter folded into it: a checkpoint in float32 that needs no adapter, for transformers too, with the
+/// tokenizer's files. A single source of weight 1 may have all that an adapter can have; several are merged first. `model` is the
+/// name of the base; `out` is made where it is not there. Holds all weights in memory. Throws as Adapter::merge, and InvalidArgument where
+/// `out` holds a model.
+void fold(const std::string& model, const std::vector<MergeSource>& sources, const MergeOptions& options,
+          const std::filesystem::path& out);
+
 struct AdapterStoreOptions {
   std::int64_t max_bytes = 0;  ///< of packed adapters in memory; those that nobody uses leave, the least recently used first. 0: no limit
 };
 
 /// A name in a store.
 struct StoredAdapter {
-  std::string name, source;
+  std::string name, source;  ///< source: a folder, a hub id, or "cat of A * 0.5, B"
   bool loaded = false;     ///< its numbers are in memory
   bool in_use = false;     ///< somebody besides the store holds it
   bool pinned = false;     ///< it is not evicted
@@ -98,6 +127,8 @@ class AdapterStore {
   /// Makes a name stand for a folder or hub id, which is read when it is first asked for. Throws InvalidArgument where the name is
   /// empty, or stands for something else.
   void add(const std::string& name, const std::string& source, const AdapterOptions& options = {});
+  /// Makes a name stand for a merged adapter, which is made when it is first asked for. Throws as add().
+  void add_merged(const std::string& name, const std::vector<MergeSource>& sources, const MergeOptions& options = {});
   /// add() and get(). Where loading fails, the store is as it was.
   std::shared_ptr<const Adapter> load(const std::string& name, const std::string& source, const AdapterOptions& options = {});
   /// The adapter, loaded if it is not; callers that ask for one at the same time wait for one load. Throws InvalidArgument for a

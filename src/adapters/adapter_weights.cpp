@@ -89,9 +89,13 @@ std::int64_t ModuleDelta::bytes() const noexcept {
   return a.bytes() + b.bytes() + weight.bytes() + tokens.bytes() + static_cast<std::int64_t>(floats * sizeof(float));
 }
 
+void check_base_copies(const PeftAdapter& adapter, const BaseRows& rows) {
+  for (const auto& [index, copy] : adapter.base_copies) check_copy(adapter, index, copy, rows);
+}
+
 AdapterWeights::AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows)
     : modules_(static_cast<std::size_t>(module_count(base))) {
-  for (const auto& [index, copy] : adapter.base_copies) check_copy(adapter, index, copy, rows);
+  check_base_copies(adapter, rows);
   for (const auto& [index, module] : adapter.modules) {
     auto delta = std::make_unique<ModuleDelta>();
     if (module.rank() > 0) {

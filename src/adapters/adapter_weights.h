@@ -33,10 +33,13 @@ struct ModuleDelta {
 /// Copies row `row` of a module's weight to `into`.
 using BaseRows = std::function<void(std::int64_t module, std::int64_t row, float* into)>;
 
+/// Throws LoadError where a weight that the file holds as the base's is not the base's.
+void check_base_copies(const PeftAdapter& adapter, const BaseRows& rows);
+
 /// Immutable.
 class AdapterWeights {
  public:
-  /// Throws LoadError where a weight that the file holds as the base's is not the base's.
+  /// Throws as check_base_copies.
   AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows);
 
   /// Null: the adapter leaves the module as it is.

@@ -16,6 +16,7 @@ int detokenize(const Arguments& arguments);
 int score(const Arguments& arguments);
 int info(const Arguments& arguments);
 int adapters(const Arguments& arguments);
+int merge(const Arguments& arguments);
 int demo(const Arguments& arguments);
 
 }  // namespace anthesis::cli

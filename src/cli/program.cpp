@@ -31,6 +31,7 @@ constexpr std::array kCommands = {
     Command{"detokenize", "token ids to text", detokenize},
     Command{"info", "what a model is: configuration, sizes, files", info},
     Command{"adapters", "what LoRA adapters are, or why they are refused", adapters},
+    Command{"merge", "fold adapters into a copy of a model", merge},
     Command{"demo", "what all this is good for, in a minute", demo},
 };
 

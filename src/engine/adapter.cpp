@@ -2,6 +2,9 @@
 #include "anthesis/adapter.h"
 
 #include "adapters/adapter_weights.h"
+#include "adapters/fold.h"
+#include "adapters/merge.h"
+#include "checkpoint/checkpoint.h"
 #include "core/fail.h"
 #include "core/thread_pool.h"
 #include "kernels/device.h"
@@ -33,6 +36,26 @@ PeftAdapter read(const BloomConfig& config, const ModelInfo& model, const std::s
   return read_peft_adapter(Model::resolve(name, options.revision), {config, model.tied});
 }
 
+PeftAdapter read_merged(const BloomConfig& config, const ModelInfo& model, const std::vector<MergeSource>& sources,
+                        const MergeOptions& options) {
+  const auto kind = parse_merge_kind(options.kind);
+  if (!kind) {
+    fail<InvalidArgument>(
+        "merge",
+        "kind is \"{}\", expected cat, linear, svd, ties, dare_linear, dare_ties or magnitude_prune, the last four "
+        "also with _svd",
+        options.kind);
+  }
+  if (options.majority_sign != "total" && options.majority_sign != "frequency") {
+    fail<InvalidArgument>("merge", "majority_sign is \"{}\", expected total or frequency", options.majority_sign);
+  }
+  std::vector<PeftAdapter> adapters;
+  std::vector<MergePart> parts;
+  for (const MergeSource& source : sources) adapters.push_back(read(config, model, source.name, source.options));
+  for (std::size_t i = 0; i < sources.size(); ++i) parts.push_back({&adapters[i], sources[i].weight});
+  return merge_adapters(parts, {*kind, options.density, options.majority_sign == "frequency", options.svd_rank, options.seed});
+}
+
 // Rows of the model's own weights, unpacked from what it computes with.
 BaseRows base_rows(const Model& model, const Device& device) {
   return [&](std::int64_t module, std::int64_t row, float* into) {
@@ -48,6 +71,13 @@ BaseRows base_rows(const Model& model, const Device& device) {
 }  // namespace
 
 struct Adapter::Impl {
+  Impl(std::shared_ptr<const Model> model_, const PeftAdapter& adapter) : model(std::move(model_)), info(describe(adapter)) {
+    ThreadPool alone(1);
+    const Device device(kernels::selected(), alone);
+    weights = std::make_unique<const AdapterWeights>(adapter, model->config(), base_rows(*model, device));
+    info.bytes = weights->bytes();
+  }
+
   std::shared_ptr<const Model> model;
   AdapterInfo info;
   std::unique_ptr<const AdapterWeights> weights;
@@ -59,21 +89,31 @@ Adapter::~Adapter() = default;
 std::shared_ptr<const Adapter> Adapter::load(std::shared_ptr<const Model> model, const std::string& name,
                                              const AdapterOptions& options) {
   if (!model) fail<InvalidArgument>("adapter", "the model is null, expected the loaded base");
-  auto impl = std::make_unique<Impl>();
   const PeftAdapter adapter = read(model->config(), model->info(), name, options);
-  ThreadPool alone(1);
-  const Device device(kernels::selected(), alone);
-  impl->info = describe(adapter);
-  impl->weights = std::make_unique<const AdapterWeights>(adapter, model->config(), base_rows(*model, device));
-  impl->info.bytes = impl->weights->bytes();
-  impl->model = std::move(model);
-  return std::shared_ptr<const Adapter>(new Adapter(std::move(impl)));
+  return std::shared_ptr<const Adapter>(new Adapter(std::make_unique<Impl>(std::move(model), adapter)));
+}
+
+std::shared_ptr<const Adapter> Adapter::merge(std::shared_ptr<const Model> model, const std::vector<MergeSource>& sources,
+                                              const MergeOptions& options) {
+  if (!model) fail<InvalidArgument>("adapter", "the model is null, expected the loaded base");
+  const PeftAdapter adapter = read_merged(model->config(), model->info(), sources, options);
+  return std::shared_ptr<const Adapter>(new Adapter(std::make_unique<Impl>(std::move(model), adapter)));
 }
 
 AdapterInfo Adapter::inspect(const std::string& model, const std::string& name, const AdapterOptions& options) {
   BloomConfig config;
   const ModelInfo base = Model::inspect(model, {}, &config);
   return describe(read(config, base, name, options));
+}
+
+void fold(const std::string& model, const std::vector<MergeSource>& sources, const MergeOptions& options,
+          const std::filesystem::path& out) {
+  BloomConfig config;
+  const ModelInfo info = Model::inspect(model, {}, &config);
+  const bool as_it_is = sources.size() == 1 && sources[0].weight == 1 && options.kind == "cat";
+  const PeftAdapter adapter =
+      as_it_is ? read(config, info, sources[0].name, sources[0].options) : read_merged(config, info, sources, options);
+  fold_adapter(Checkpoint::open(info.folder), info.folder, adapter, out);
 }
 
 const AdapterInfo& Adapter::info() const noexcept { return impl_->info; }

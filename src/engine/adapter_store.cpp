@@ -1,5 +1,6 @@
 // Names, and which of their adapters are in memory. The lock is never held while something is read.
 #include <algorithm>
+#include <functional>
 #include <future>
 #include <map>
 #include <mutex>
@@ -13,8 +14,8 @@ namespace {
 using Handle = std::shared_ptr<const Adapter>;
 
 struct Entry {
-  std::string source;
-  AdapterOptions options;
+  std::string source;  // what it stands for, in words
+  std::function<Handle()> load;
   Handle held;                         // null where it is not loaded, or was evicted
   std::shared_future<Handle> loading;  // valid while somebody loads it
   std::int64_t pins = 0;
@@ -41,14 +42,14 @@ struct AdapterStore::Impl {
   }
 
   // Whether the name was not there before.
-  bool add(const std::string& name, const std::string& source, const AdapterOptions& with) {
+  bool add(const std::string& name, const std::string& source, std::function<Handle()> load) {
     if (name.empty()) fail<InvalidArgument>("adapters", "the name is empty, expected some text");
     const auto [at, fresh] = entries.try_emplace(name);
     if (fresh) {
       at->second = std::make_shared<Entry>();
       at->second->source = source;
-      at->second->options = with;
-    } else if (at->second->source != source || at->second->options.revision != with.revision) {
+      at->second->load = std::move(load);
+    } else if (at->second->source != source) {
       fail<InvalidArgument>("adapters", "\"{}\" stands for {} already, expected another name for {}; or unload it first", name,
                             at->second->source, source);
     }
@@ -89,6 +90,11 @@ struct AdapterStore::Impl {
     entry.used = ++clock;
   }
 
+  bool add(const std::string& name, const std::string& source, const AdapterOptions& with) {
+    return add(name, with.revision.empty() ? source : source + " at " + with.revision,
+               [this, source, with] { return Adapter::load(model, source, with); });
+  }
+
   // -- without it
 
   Handle get(const std::string& name, bool forget_where_it_fails = false, std::int64_t pins = 0) {
@@ -114,7 +120,7 @@ struct AdapterStore::Impl {
       entry->loading = promise.get_future().share();
     }
     try {
-      Handle handle = Adapter::load(model, entry->source, entry->options);
+      Handle handle = entry->load();
       const std::scoped_lock lock(mutex);
       make_room(handle->info().bytes, name);
       const auto at = entries.find(name);
@@ -152,6 +158,20 @@ AdapterStore::~AdapterStore() = default;
 void AdapterStore::add(const std::string& name, const std::string& source, const AdapterOptions& options) {
   const std::scoped_lock lock(impl_->mutex);
   impl_->add(name, source, options);
+}
+
+void AdapterStore::add_merged(const std::string& name, const std::vector<MergeSource>& sources, const MergeOptions& options) {
+  std::string words = fmt::format("{} of ", options.kind);
+  for (const MergeSource& source : sources) {
+    words +=
+        (&source == sources.data() ? "" : ", ") + source.name + (source.weight == 1 ? "" : fmt::format(" * {}", source.weight));
+  }
+  if (options.density != 1 || options.svd_rank != 0 || options.seed != 0 || options.majority_sign != "total") {
+    words += fmt::format(" (density {}, rank {}, seed {}, sign {})", options.density, options.svd_rank, options.seed,
+                         options.majority_sign);
+  }
+  const std::scoped_lock lock(impl_->mutex);
+  impl_->add(name, words, [impl = impl_.get(), sources, options] { return Adapter::merge(impl->model, sources, options); });
 }
 
 std::shared_ptr<const Adapter> AdapterStore::load(const std::string& name, const std::string& source,

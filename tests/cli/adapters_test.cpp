@@ -53,6 +53,24 @@ TEST(AdapterOption, ScoresAndWritesValues) {
   EXPECT_EQ(run({"values", "-p", "Artikel 1", "--adapter", kAdapters + "/german", "--names", "logits", "--out", out}).code, 0);
 }
 
+TEST(MergeCommand, WritesAModelThatNeedsNoAdapter) {
+  program::Folder folder;
+  const std::string out = folder.file("german");
+  const auto merged = run({"merge", "--adapter", kAdapters + "/german", "--out", out, "--json"});
+  ASSERT_EQ(merged.code, 0) << merged.err;
+  const Json found = run({"generate", out, "-p", "Artikel 1\n", "--max-new-tokens", "40", "--json"}).json();
+  EXPECT_EQ(found["new_ids"], kExpected["continuations"]["german"][5]["ids"]);
+  EXPECT_EQ(run({"merge", "--adapter", kAdapters + "/german", "--out", out}).code, 2) << "nothing is overwritten";
+  const std::string both = folder.file("both");
+  EXPECT_EQ(run({"merge", "--adapter", kAdapters + "/german", "--weight", "1", "--adapter", kAdapters + "/dutch", "--weight",
+                 "0", "--out", both})
+                .code,
+            0);
+  EXPECT_EQ(run({"generate", both, "-p", "Artikel 1\n", "--max-new-tokens", "40", "--json"}).json()["text"], found["text"]);
+  EXPECT_EQ(run({"merge", "--adapter", "x", "--weight", "1", "--weight", "2", "--out", both}).code, 2);
+  EXPECT_EQ(run({"merge", "--adapter", kAdapters + "/german", "--kind", "sum", "--out", folder.file("c")}).code, 2);
+}
+
 TEST(AdaptersCommand, ListsChecksAndExplains) {
   const Json all = run({"adapters", "--json"}).json();
   ASSERT_EQ(all.size(), 5U);

@@ -81,6 +81,65 @@ INSTANTIATE_TEST_SUITE_P(Cases, GoldenAdapter, ::testing::ValuesIn(single_cases(
   return name;
 });
 
+// Folded into a copy of the base, the adapter's logits are the same to rounding: folding rounds each weight once more, which is
+// within what two float32 evaluations differ by.
+TEST_P(GoldenAdapter, FoldedIntoTheBase) {
+  const golden::Case golden(GetParam());
+  const test::TemporaryFolder folder;
+  fold(golden.model(), {{(golden::root() / golden.json().at("adapter")).string()}}, {}, folder.path() / "out");
+  Engine engine(Model::load((folder.path() / "out").string(), {.threads = 1}), one_thread());
+  ForwardInput input;
+  golden.json().at("steps")[0].at("ids").get_to(input.input_ids);
+  EXPECT_TRUE(
+      golden::close("logits", forward(engine, input).logits, golden.expected().at("logits"), golden.tolerance("logits")));
+  EXPECT_THROW(fold(golden.model(), {{(golden::root() / golden.json().at("adapter")).string()}}, {}, folder.path() / "out"),
+               InvalidArgument)
+      << "nothing is overwritten";
+}
+
+class GoldenMerge : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenMerge, LogitsAndIds) {
+  const golden::Case golden(GetParam());
+  const auto& merge = golden.json().at("merge");
+  std::vector<MergeSource> sources;
+  for (std::size_t i = 0; i < merge.at("sources").size(); ++i) {
+    sources.push_back({(golden::root() / merge.at("sources")[i]).string(), merge.at("weights")[i].get<double>()});
+  }
+  MergeOptions options;
+  merge.at("combination_type").get_to(options.kind);
+  options.density = merge.value("density", 1.0);
+  options.svd_rank = merge.value("svd_rank", 0);
+  options.majority_sign = merge.value("majority_sign_method", "total");
+  AdapterStore store(model_of(golden));
+  store.add_merged("merged", sources, options);
+  Engine engine(model_of(golden), one_thread());
+  ForwardInput input;
+  golden.json().at("steps")[0].at("ids").get_to(input.input_ids);
+  input.adapters = {store.get("merged")};
+  EXPECT_TRUE(
+      golden::close("logits", forward(engine, input).logits, golden.expected().at("logits"), golden.tolerance("logits")));
+  Request request;
+  golden.json().at("greedy").at("prompt").get_to(request.ids);
+  request.adapter = store.get("merged");
+  const auto expected = golden.json().at("greedy").at("new_ids").get<std::vector<TokenId>>();
+  request.sampling.max_new_tokens = static_cast<std::int64_t>(expected.size());
+  request.sampling.eos_token_ids = std::vector<TokenId>{};
+  EXPECT_EQ(engine.run(std::move(request)).outputs.at(0).new_ids, expected);
+}
+
+std::vector<std::string> merge_cases() {
+  std::vector<std::string> names = single_cases();
+  std::erase_if(names, [](const std::string& name) { return !golden::Case(name).json().contains("merge"); });
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenMerge, ::testing::ValuesIn(merge_cases()), [](const auto& each) {
+  std::string name = each.param.substr(each.param.find('/') + 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
 // One batch, eleven rows, ten adapters and the base: ids as PEFT's, and each row's logits are the bits of its solo run.
 TEST(GoldenMixed, EachRowItsOwnAdapter) {
   const golden::Case golden("adapters/mixed");

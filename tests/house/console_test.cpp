@@ -114,7 +114,7 @@ TEST_P(Pages, ShowWhatTheProgramDoes) {
   house::fs::remove_all(folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Documentation, Pages, testing::Values("README.md", "docs/command-line.md"));
+INSTANTIATE_TEST_SUITE_P(Documentation, Pages, testing::Values("README.md", "docs/command-line.md", "docs/adapters.md"));
 
 }  // namespace
 #endif
