@@ -6,7 +6,7 @@ CMAKE_ARGS := $(if $(CI),-DANTHESIS_WERROR=ON)
 CTEST := ctest --parallel $(JOBS) --output-on-failure
 SOURCES = $(shell git ls-files '*.h' '*.cpp')
 
-.PHONY: build demo test sanitize asan tsan fuzz bench format format-check install clean
+.PHONY: build demo test python-env python wheel sanitize asan tsan fuzz bench format format-check install clean
 
 # configure-NAME makes the build folder of a preset, all-NAME builds everything in it.
 configure-%:
@@ -21,8 +21,30 @@ build: configure-release
 demo: build
 	@build/anthesis demo
 
-test: all-release
+# The Python package is tested where pip can bring what its tests need into .venv; where not, that is said.
+test: python-env
+	@$(MAKE) --no-print-directory all-release
 	@$(CTEST) --test-dir build
+
+python-env:
+	@tools/install-deps
+	@tools/python-env
+
+# The package, into .venv. TORCH=1 adds torch and transformers, for comparisons and anthesis.nnterp.
+python:
+	@tools/install-deps
+	@tools/python-env --must $(if $(TORCH),torch)
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .
+	@.venv/bin/python -c 'import anthesis; print("anthesis", anthesis.__version__, "is in .venv: .venv/bin/python")'
+
+# One file that runs wherever this Python does: what it links to lies inside.
+wheel:
+	@tools/install-deps
+	@tools/python-env --must wheel
+	@rm -rf build-python/plain
+	@.venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir build-python/plain .
+	@PATH=$(CURDIR)/.venv/bin:$$PATH .venv/bin/python -m auditwheel repair --wheel-dir build-python/dist build-python/plain/*.whl
+	@ls build-python/dist/*.whl
 
 sanitize: asan tsan
 asan tsan: %: all-%
@@ -44,4 +66,4 @@ install: all-release
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-asan build-tsan
+	rm -rf build build-debug build-asan build-tsan build-python

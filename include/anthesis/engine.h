@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "anthesis/model.h"
@@ -54,6 +55,10 @@ class Engine {
   Result finish(RequestId id);
   /// submit and finish.
   Result run(Request request);
+
+  /// KV from numbers, as KeyValues::keys and values give them: one tensor [heads, length, head_dim] per layer. Throws
+  /// InvalidArgument on shapes, ResourceError where no pages are left.
+  std::shared_ptr<const KeyValues> restore(std::span<const Tensor> keys, std::span<const Tensor> values);
 
   [[nodiscard]] const Model& model() const noexcept;
   [[nodiscard]] const std::shared_ptr<const Model>& shared_model() const noexcept;

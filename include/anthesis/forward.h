@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,8 +15,44 @@
 
 namespace anthesis {
 
-/// The KV of a batch with the mask it was made under. Immutable, cheap to copy.
-class PastKeyValues;
+/// The KV of a batch with the mask it was made under. Immutable, cheap to copy: pages are shared. Bound to the engine that made
+/// it; save_past and load_past carry it to another engine of the same model and dtype.
+class PastKeyValues {
+ public:
+  /// One sequence per row, null for a row of padding only, and the mask [row][position] whose ones are that row's tokens.
+  /// Throws InvalidArgument where they contradict each other.
+  PastKeyValues(std::vector<std::shared_ptr<const KeyValues>> rows, std::vector<std::vector<std::uint8_t>> mask);
+
+  [[nodiscard]] const std::vector<std::shared_ptr<const KeyValues>>& rows() const noexcept { return rows_; }
+  [[nodiscard]] const std::vector<std::vector<std::uint8_t>>& mask() const noexcept { return mask_; }
+  /// Positions, padding included.
+  [[nodiscard]] std::int64_t length() const noexcept { return static_cast<std::int64_t>(mask_.front().size()); }
+  /// The first `length` positions of every row. Throws InvalidArgument where there are fewer.
+  [[nodiscard]] std::shared_ptr<const PastKeyValues> crop(std::int64_t length) const;
+  /// Some of the rows, in this order; a row may be named more than once.
+  [[nodiscard]] std::shared_ptr<const PastKeyValues> select(std::span<const std::int64_t> rows) const;
+
+ private:
+  std::vector<std::shared_ptr<const KeyValues>> rows_;
+  std::vector<std::vector<std::uint8_t>> mask_;
+};
+
+/// Keys and values of a layer, a copy; 0 at padding.
+struct LayerKeyValues {
+  Tensor keys, values;  ///< [row, head, position, head_dim]
+};
+LayerKeyValues read_past(const Engine& engine, const PastKeyValues& past, std::int64_t layer);
+
+/// A hash over the logits of a fixed input (one short pass): the same for all files that hold the same weights, another for
+/// another model or dtype. It tells them apart by accident, not against intent.
+std::string fingerprint(Engine& engine);
+
+/// Writes a past to a safetensors file (`layers.N.keys`, `layers.N.values`, `mask`), with its dtype and the model's
+/// fingerprint. Throws LoadError where it cannot be written, InvalidArgument where layers were skipped: it has no keys there.
+void save_past(Engine& engine, const PastKeyValues& past, const std::filesystem::path& path);
+/// Reads it back, into pages of this engine: the same bits. Throws LoadError where the file is no such past or was made by
+/// another model or in another dtype, ResourceError where it does not fit.
+std::shared_ptr<const PastKeyValues> load_past(Engine& engine, const std::filesystem::path& path);
 
 struct ForwardInput {
   /// [row][position]; exactly one of input_ids and inputs_embeds.
@@ -33,6 +72,9 @@ struct ForwardInput {
   bool output_logits = true;
   std::string values;  ///< names of values to capture, as for select_values; what edits leave out is not there
   Edits edits;         ///< in this order; positions and keys count columns. Steps other than 0 do not occur here
+  /// Called after each step with the positions done and in all, padding not counted, on the thread that runs it. What it throws
+  /// ends the call and is rethrown.
+  std::function<void(std::int64_t done, std::int64_t total)> on_progress{};
 };
 
 struct ForwardOutput {

@@ -83,6 +83,13 @@ class KeyValues {
  public:
   virtual ~KeyValues() = default;
   [[nodiscard]] virtual std::int64_t length() const noexcept = 0;
+  /// The first `length` tokens, 0 to length().
+  [[nodiscard]] virtual std::shared_ptr<const KeyValues> crop(std::int64_t length) const = 0;
+  /// A layer's numbers, copied: [heads, length, head_dim].
+  [[nodiscard]] virtual Tensor keys(std::int64_t layer) const = 0;
+  [[nodiscard]] virtual Tensor values(std::int64_t layer) const = 0;
+  /// False where layers were skipped for some tokens, which have no keys and values there.
+  [[nodiscard]] virtual bool complete() const noexcept = 0;
 };
 
 class CompiledEdits;  // edits that were checked; not part of the public API

@@ -19,5 +19,7 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
 /// Reads every array of a safetensors file as float32 (F32, F64, F16, BF16 and integer types are converted).
 /// Throws LoadError.
 NamedTensors read_safetensors(const std::filesystem::path& path);
+/// The strings that its header holds beside the arrays. Throws LoadError.
+std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& path);
 
 }  // namespace anthesis

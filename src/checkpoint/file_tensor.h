@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@ std::int64_t bits_of(std::string_view dtype) noexcept;
 /// What a safetensors file holds. Names are unique, every tensor lies within the file, no two overlap.
 struct SafetensorsContent {
   std::vector<FileTensor> tensors;  ///< by name
+  std::map<std::string, std::string> metadata;
   /// Empty, or which bytes belong to no tensor. The format forbids such bytes; a file that lacks a tensor has them too, and
   /// then the tensor is the better message, so it is for the caller to refuse them.
   std::string uncovered;

@@ -48,13 +48,17 @@ std::string_view header_of(std::span<const std::byte> file, std::string_view who
 }
 
 /// Strings by string, or null.
-void check_metadata(simdjson::dom::element metadata, std::string_view who) {
-  if (metadata.is_null()) return;
+std::map<std::string, std::string> metadata_of(simdjson::dom::element metadata, std::string_view who) {
+  std::map<std::string, std::string> strings;
+  if (metadata.is_null()) return strings;
   for (const auto& [key, value] : members_of(metadata, who, "the header's __metadata__")) {
-    if (!value.is_string()) {
+    std::string_view text;
+    if (value.get(text) != simdjson::SUCCESS) {
       fail<LoadError>(who, "the header's __metadata__ has {} for {}, expected a string", shown(value), shown(key));
     }
+    strings.emplace(key, text);
   }
+  return strings;
 }
 
 simdjson::dom::element field(const JsonMembers& entry, std::string_view key, std::string_view tensor, std::string_view who) {
@@ -174,7 +178,7 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> file, std::strin
   SafetensorsContent content;
   for (const auto& [name, element] : members_of(json.root(), who, "the header")) {
     if (name == "__metadata__") {
-      check_metadata(element, who);
+      content.metadata = metadata_of(element, who);
     } else {
       content.tensors.push_back(tensor_of(name, element, data, who));
     }

@@ -196,4 +196,9 @@ NamedTensors read_safetensors(const fs::path& path) {
   return result;
 }
 
+std::map<std::string, std::string> read_safetensors_metadata(const fs::path& path) {
+  const MappedFile file(path, "tensor file");
+  return parse_safetensors(file.bytes(), path.string()).metadata;
+}
+
 }  // namespace anthesis

@@ -14,6 +14,7 @@
 #include "core/float_environment.h"
 #include "engine/generation.h"
 #include "engine/job.h"
+#include "engine/past.h"
 #include "engine/scheduler.h"
 #include "engine/validate.h"
 #include "kernels/dispatch.h"
@@ -61,17 +62,6 @@ class Stepping {
 
  private:
   bool& flag_;
-};
-
-// KV that a result hands out. Shares its pages with whoever goes on from it.
-class SharedKeyValues final : public KeyValues {
- public:
-  explicit SharedKeyValues(KvSequence sequence) : sequence_(std::move(sequence)) {}
-  [[nodiscard]] std::int64_t length() const noexcept override { return sequence_.length(); }
-  [[nodiscard]] const KvSequence& sequence() const noexcept { return sequence_; }
-
- private:
-  KvSequence sequence_;
 };
 
 }  // namespace
@@ -526,6 +516,10 @@ Result Engine::finish(RequestId id) {
 }
 
 Result Engine::run(Request request) { return finish(submit(std::move(request))); }
+
+std::shared_ptr<const KeyValues> Engine::restore(std::span<const Tensor> keys, std::span<const Tensor> values) {
+  return SharedKeyValues::from_numbers(impl_->pool, keys, values);
+}
 
 const Model& Engine::model() const noexcept { return *impl_->model; }
 const std::shared_ptr<const Model>& Engine::shared_model() const noexcept { return impl_->model; }

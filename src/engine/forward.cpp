@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/fail.h"
@@ -13,12 +14,6 @@
 #include "values/compiled_edits.h"
 
 namespace anthesis {
-
-class PastKeyValues {
- public:
-  std::vector<std::shared_ptr<const KeyValues>> rows;  // null for rows of padding only
-  std::vector<std::vector<std::uint8_t>> mask;         // [row][position], also where the caller gave none
-};
 
 namespace {
 
@@ -74,9 +69,9 @@ Batch shape_of(const ForwardInput& input, const BloomConfig& config) {
 
   const PastKeyValues* past = input.past_key_values.get();
   if (past != nullptr) {
-    batch.past = static_cast<std::int64_t>(past->mask.front().size());
-    if (static_cast<std::int64_t>(past->rows.size()) != batch.rows) {
-      fail<InvalidArgument>("forward", "past_key_values has {} rows, the input {}", past->rows.size(), batch.rows);
+    batch.past = past->length();
+    if (static_cast<std::int64_t>(past->rows().size()) != batch.rows) {
+      fail<InvalidArgument>("forward", "past_key_values has {} rows, the input {}", past->rows().size(), batch.rows);
     }
   }
   batch.mask = input.attention_mask;
@@ -94,7 +89,7 @@ Batch shape_of(const ForwardInput& input, const BloomConfig& config) {
       if (batch.mask[r][c] > 1)
         fail<InvalidArgument>("forward", "attention_mask[{}][{}] is {}, expected 0 or 1", r, c, batch.mask[r][c]);
     }
-    if (past != nullptr && !std::equal(past->mask[r].begin(), past->mask[r].end(), batch.mask[r].begin())) {
+    if (past != nullptr && !std::equal(past->mask()[r].begin(), past->mask()[r].end(), batch.mask[r].begin())) {
       fail<InvalidArgument>(
           "forward",
           "row {} of attention_mask{} differs from the mask that past_key_values was made under; give the same mask, "
@@ -264,7 +259,7 @@ Request row_request(const ForwardInput& input, const Batch& batch, std::int64_t 
       to = std::copy(from, from + config.hidden_size, to);
     }
   }
-  if (input.past_key_values) request.past = input.past_key_values->rows[static_cast<std::size_t>(row)];
+  if (input.past_key_values) request.past = input.past_key_values->rows()[static_cast<std::size_t>(row)];
   return request;
 }
 
@@ -324,6 +319,10 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
   const bool probs = std::find(named.begin(), named.end(), ValueRef{ValueId::next_token_probs, -1}) != named.end();
   const bool logits = input.output_logits || !input.labels.empty();
 
+  std::int64_t total = 0;
+  for (std::int64_t row = 0; row < batch.rows; ++row)
+    total += static_cast<std::int64_t>(batch.real_columns(row, batch.past).size());
+  std::vector<std::int64_t> done(static_cast<std::size_t>(batch.rows));  // per row
   // Everything is submitted at once, so that the rows run as one batch.
   Submitted running(engine, batch.rows);
   std::vector<std::shared_ptr<Capture>> captures(static_cast<std::size_t>(batch.rows));
@@ -337,13 +336,17 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
     std::shared_ptr<Capture>& capture = captures[static_cast<std::size_t>(row)];
     capture = std::make_shared<Capture>(wanted_values(input, named, config));
     if (input.output_hidden_states || input.output_attentions || !named.empty()) request.visitor = capture;
+    if (input.on_progress) {
+      request.on_progress = [&, row](std::int64_t of_row, std::int64_t) {
+        done[static_cast<std::size_t>(row)] = of_row;
+        input.on_progress(std::accumulate(done.begin(), done.end(), std::int64_t{0}), total);
+      };
+    }
     running.submit(row, std::move(request));
   }
 
   ForwardOutput output;
-  auto past = std::make_shared<PastKeyValues>();
-  past->mask = batch.mask;
-  past->rows.resize(static_cast<std::size_t>(batch.rows));
+  std::vector<std::shared_ptr<const KeyValues>> past(static_cast<std::size_t>(batch.rows));
   if (logits) output.logits = batch_tensor(batch, ValueId::logits, config);
   for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
     if (input.output_hidden_states) output.hidden_states.push_back(batch_tensor(batch, ValueId::layer_input, config));
@@ -356,11 +359,11 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const auto at = static_cast<std::size_t>(row);
     if (!running.has(row)) {
-      if (input.past_key_values) past->rows[at] = input.past_key_values->rows[at];
+      if (input.past_key_values) past[at] = input.past_key_values->rows()[at];
       continue;
     }
     Result result = running.finish(row);
-    past->rows[at] = result.past;
+    past[at] = result.past;
     if (logits) place(result.logits, ValueId::logits, batch, row, output.logits);
     const Capture& capture = *captures[at];
     for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
@@ -396,7 +399,7 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
   }
   output.loss = mean_loss(input, batch, output.logits);
   if (!input.output_logits) output.logits = {};
-  if (input.use_cache) output.past_key_values = std::move(past);
+  if (input.use_cache) output.past_key_values = std::make_shared<PastKeyValues>(std::move(past), batch.mask);
   return output;
 }
 
@@ -425,8 +428,6 @@ Tensor project_on_vocab(Engine& engine, const Tensor& hidden) {
   return logits;
 }
 
-std::int64_t past_length(const std::shared_ptr<const PastKeyValues>& past) {
-  return past == nullptr ? 0 : static_cast<std::int64_t>(past->mask.front().size());
-}
+std::int64_t past_length(const std::shared_ptr<const PastKeyValues>& past) { return past == nullptr ? 0 : past->length(); }
 
 }  // namespace anthesis

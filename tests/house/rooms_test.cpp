@@ -80,6 +80,7 @@ std::string library_of(const std::string& header) {
   if (header.starts_with("nlohmann/")) return "nlohmann-json";
   if (header.starts_with("CLI/")) return "CLI11";
   if (header.starts_with("benchmark/")) return "Google Benchmark";
+  if (header.starts_with("nanobind/")) return "nanobind";
   if (header.ends_with("intrin.h") || header == "arm_neon.h" || header == "cpuid.h") return "intrinsics";
   if (header.starts_with("sanitizer/")) return "sanitizers";
   static const std::regex standard("[a-z_]+");
@@ -89,7 +90,7 @@ std::string library_of(const std::string& header) {
 std::vector<path> sources() {
   std::vector<path> all;
   for (const path& file : house::project_files()) {
-    for (const char* folder : {"src/", "include/", "examples/", "benchmarks/", "fuzz/"}) {
+    for (const char* folder : {"src/", "include/", "python/", "examples/", "benchmarks/", "fuzz/"}) {
       if (house::is_cpp(file) && house::under(file, folder)) all.push_back(file);
     }
   }

@@ -1,0 +1,102 @@
+"""Keys and values that can be gone on with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core
+from ._core import InvalidArgument
+from .arrays import Floats
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+class PastKeyValues:
+    """The keys and values of a batch, with the attention mask they were made under. Immutable: nothing that is done with it
+    changes it, and going on from it any number of times gives the same bits. Bound to the model object that made it;
+    `save` and `Model.load_past` carry it to another one of the same weights and dtype. Its memory comes back when it is let go of.
+    """
+
+    def __init__(self, core: _core.PastKeyValues, model: Model) -> None:
+        self._core, self._model = core, model
+
+    @property
+    def length(self) -> int:
+        """Positions, padding included."""
+        return self._core.length
+
+    @property
+    def rows(self) -> int:
+        """Sequences of the batch."""
+        return self._core.rows
+
+    @property
+    def attention_mask(self) -> npt.NDArray[np.uint8]:
+        """uint8 [rows, length], also where the pass was given none."""
+        return self._core.mask
+
+    @property
+    def dtype(self) -> str:
+        """Of the weights they were made with; they are float32 themselves."""
+        return self._model.info.dtype
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """Hugging Face's name for length."""
+        return self.length
+
+    def crop(self, length: int) -> PastKeyValues:
+        """The first `length` positions, or all but the last -length, as a new past that shares the memory."""
+        wanted = length if length >= 0 else self.length + length
+        return PastKeyValues(self._core.crop(wanted), self._model)
+
+    def select(self, rows: Sequence[int]) -> PastKeyValues:
+        """Some of the rows, in this order; a row may be named more than once. Shares the memory."""
+        return PastKeyValues(self._core.select([int(row) for row in rows]), self._model)
+
+    def copy(self) -> PastKeyValues:
+        """Itself: it never changes."""
+        return self
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> PastKeyValues:
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it to a safetensors file (layers.N.keys, layers.N.values, mask), with a fingerprint of what the model computes."""
+        self._core.save(self._model._engine, os.fspath(path))
+
+    def __len__(self) -> int:
+        """Layers, as Hugging Face's caches have it."""
+        return self._model.config.n_layer
+
+    def __getitem__(self, layer: int) -> tuple[Floats, Floats]:
+        """Keys and values of a layer, copies: float32 [rows, heads, length, head_dim], 0 at padding."""
+        if not -len(self) <= layer < len(self):
+            raise IndexError(f"[past] layer {layer} of {len(self)}")
+        return self._core.read(self._model._engine, layer % len(self))
+
+    def __repr__(self) -> str:
+        return f"PastKeyValues(rows={self.rows}, length={self.length})"
+
+
+def core_past(past: PastKeyValues | None, model: Model, who: str) -> _core.PastKeyValues | None:
+    """The engine's part of it, or InvalidArgument where it belongs to another model."""
+    if past is None:
+        return None
+    if not isinstance(past, PastKeyValues):
+        raise InvalidArgument(
+            f"[{who}] past_key_values is {type(past).__name__}, expected what an earlier call of this model handed back"
+        )
+    if past._model is not model:
+        raise InvalidArgument(
+            f"[{who}] past_key_values was made by {past._model!r}, expected one of {model!r}; "
+            "save it and load it with model.load_past, or run the text again"
+        )
+    return past._core
