@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from .model import Model
     from .past import PastKeyValues
     from .tokenizer import Batch, HuggingFaceTokenizer, Tokenizer
-    from .values import Support, values
+    from .table import Support, values
 
 __version__ = _version()
+
+for _error in (ComputeError, InvalidArgument, LoadError, ResourceError):
+    _error.__module__ = "anthesis"  # where people find them, and how a traceback names them
 
 # Where each name lives that needs more than the extension module; it is imported when it is first asked for.
 _HOMES = {
@@ -50,14 +53,14 @@ _HOMES = {
     "Output": "generation",
     "PastKeyValues": "past",
     "Stream": "generation",
-    "Support": "values",
+    "Support": "table",
     "Token": "generation",
     "Tokenizer": "tokenizer",
     "bundled": "loading",
     "inspect": "loading",
     "load": "loading",
     "read_safetensors": "files",
-    "values": "values",
+    "values": "table",
     "write_safetensors": "files",
 }
 

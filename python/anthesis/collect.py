@@ -31,7 +31,7 @@ from . import _core, arrays
 from ._core import InvalidArgument, LoadError
 from .arrays import Ids
 from .progress import Bar, Progress
-from .values import names_text, values
+from .table import names_text, values
 
 if TYPE_CHECKING:
     from .model import Model

@@ -15,7 +15,7 @@ from ._core import InvalidArgument, TokenLogprob
 from .arrays import Floats, Ids
 from .options import sampling
 from .past import PastKeyValues, core_past
-from .values import names_text
+from .table import names_text
 
 if TYPE_CHECKING:
     from .model import Model

@@ -19,7 +19,7 @@ from .generation import Generated, LogitsCallback, Stream, StoppingCallback, is_
 from .past import PastKeyValues, core_past
 from .progress import Bar, Progress
 from .tokenizer import Batch, HuggingFaceTokenizer, Tokenizer, as_tokenizer
-from .values import Support, names_text, values
+from .table import Support, names_text, values
 
 if TYPE_CHECKING:
     from .collect import Collected, Positions

@@ -1,0 +1,26 @@
+"""The examples of docs/python.md: run in order, and what they show is what comes out."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PAGES = ["docs/python.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == text.count("```pycon") > 3
+    examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, page, 0)
+    told: list[str] = []
+    outcome = doctest.DocTestRunner(verbose=False).run(examples, out=told.append)
+    assert outcome.attempted > 10 and outcome.failed == 0, "".join(told)
+    assert os.getcwd() == str(tmp_path)
