@@ -19,6 +19,7 @@ from ._core import (
     ComputeError,
     InvalidArgument,
     LoadError,
+    OutOfOrderError,
     ResourceError,
     ValueInfo,
     available_isas,
@@ -27,6 +28,7 @@ from ._core import (
 from ._core import version as _version
 
 if TYPE_CHECKING:
+    from .adapter import Adapter
     from .config import Config
     from .files import read_safetensors, write_safetensors
     from .forward import ForwardOutput
@@ -39,11 +41,12 @@ if TYPE_CHECKING:
 
 __version__ = _version()
 
-for _error in (ComputeError, InvalidArgument, LoadError, ResourceError):
+for _error in (ComputeError, InvalidArgument, LoadError, OutOfOrderError, ResourceError):
     _error.__module__ = "anthesis"  # where people find them, and how a traceback names them
 
 # Where each name lives that needs more than the extension module; it is imported when it is first asked for.
 _HOMES = {
+    "Adapter": "adapter",
     "Batch": "tokenizer",
     "Config": "config",
     "ForwardOutput": "forward",
@@ -66,6 +69,7 @@ _HOMES = {
 
 __all__ = [
     "MASKED_SCORE",
+    "Adapter",
     "Batch",
     "ComputeError",
     "Config",
@@ -75,6 +79,7 @@ __all__ = [
     "InvalidArgument",
     "LoadError",
     "Model",
+    "OutOfOrderError",
     "Output",
     "PastKeyValues",
     "ResourceError",

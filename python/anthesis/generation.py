@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core, arrays
-from ._core import InvalidArgument, TokenLogprob
+from ._core import InvalidArgument, OutOfOrderError, TokenLogprob
+from .adapter import Adapter, one
 from .arrays import Floats, Ids
+from .edits import compiled
 from .options import sampling
 from .past import PastKeyValues, core_past
 from .table import names_text
@@ -26,7 +28,7 @@ LogitsCallback = Callable[[Ids, Floats], Any]
 StoppingCallback = Callable[[Ids], bool]
 
 # What a prompt may say for itself beside sampling options.
-_OWN = ("capture", "logits_callback", "stopping_callback", "past_key_values", "past_ids", "return_past")
+_OWN = ("capture", "logits_callback", "stopping_callback", "past_key_values", "past_ids", "return_past", "edits", "adapter")
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,9 @@ class _Prompt:
         self.sampling = sampling(self.options, who, _OWN)
         capture = options.get("capture")
         self.capture = None if capture is None else names_text(capture, who, model.config.n_layer)
-        self.past = core_past(options.get("past_key_values"), model, who)
+        self.edits = compiled(options.get("edits"), who)
+        self.adapter = one(options.get("adapter"), model, who)
+        self.past = core_past(options.get("past_key_values"), model, who, (self.adapter,))
         past_ids = options.get("past_ids")
         self.past_ids = None if past_ids is None else arrays.ids(past_ids, who, "past_ids")
         self.return_past = bool(options.get("return_past"))
@@ -159,6 +163,8 @@ class _Prompt:
             stream,
             self.logits_callback,
             self.stopping_callback,
+            self.edits,
+            None if self.adapter is None else self.adapter._core,
         )
 
 
@@ -169,6 +175,8 @@ class Stream:
     def __init__(self, model: Model, prompts: Sequence[Any], options: Mapping[str, Any], who: str, stream: bool = True) -> None:
         self._model, self._engine = model, model._engine
         prepared = [_Prompt(given, options, model, who) for given in prompts]
+        self._adapters = [prompt.adapter for prompt in prepared]
+        self._unreached: str | None = None  # an edit whose step never came
         self._running: dict[int, int] = {}  # index of the prompt -> request
         self._results: dict[int, Generated] = {}
         self._tokens: deque[Token] = deque()
@@ -185,6 +193,7 @@ class Stream:
     def __next__(self) -> Token:
         while not self._tokens:
             if not self._running:
+                self.check()
                 raise StopIteration
             self.advance()
         return self._tokens.popleft()
@@ -199,10 +208,19 @@ class Stream:
                 self._tokens += [Token(index, e.output, e.id, e.text, e.logprob) for e in events]
                 if finished is not None:
                     del self._running[index]
-                    self._results[index] = _generated(finished, self._model)
+                    self._results[index] = _generated(finished, self._model, self._adapters[index])
+                    self._unreached = self._unreached or finished.unreached
         except BaseException:
             self.close()
             raise
+
+    def check(self) -> None:
+        """Raises OutOfOrderError where an edit is for a step that never came; its `results` are what there is."""
+        if self._unreached is not None:
+            error = OutOfOrderError(self._unreached)
+            error.results = self.results  # type: ignore[attr-defined]
+            self._unreached = None
+            raise error
 
     @property
     def unfinished(self) -> int:
@@ -238,7 +256,7 @@ class Stream:
             self.close()
 
 
-def _generated(finished: _core.Finished, model: Model) -> Generated:
+def _generated(finished: _core.Finished, model: Model, adapter: Adapter | None) -> Generated:
     outputs = []
     for one in finished.outputs:
         ids = one.new_ids
@@ -250,6 +268,6 @@ def _generated(finished: _core.Finished, model: Model) -> Generated:
     return Generated(
         ids=finished.ids,
         outputs=outputs,
-        past_key_values=None if past is None else PastKeyValues(past, model),
+        past_key_values=None if past is None else PastKeyValues(past, model, (adapter,)),
         values=[finished.values(step) for step in range(finished.steps)],
     )

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from . import _core, arrays
 from ._core import InvalidArgument, LoadError, ModelInfo, ValueInfo
+from .adapter import Adapter, per_row
 from .arrays import Floats
 from .config import Config, from_core
+from .edits import Edits, compiled
 from .forward import ForwardOutput
 from .generation import Generated, LogitsCallback, Stream, StoppingCallback, is_batch
 from .past import PastKeyValues, core_past
@@ -93,6 +95,8 @@ class Model:
         cache: PastKeyValues | None = None,
         position_ids: Any = None,
         capture: str | Iterable[str] | None = None,
+        edits: Edits = None,
+        adapter: Adapter | Sequence[Adapter | None] | None = None,
         output_logits: bool = True,
         progress: Progress = False,
     ) -> Any:
@@ -110,6 +114,8 @@ class Model:
         return_dict: False: a tuple of what is there.
         position_ids: refused unless they are the cumulative sum of the mask, which is what positions are.
         capture: names of values ("layers.*.layer_output", a list of them, "*"), handed back in `values` under full names.
+        edits: writes to named values, in this order (anthesis.edits); what is captured is what they wrote. Positions count columns.
+        adapter: for all rows, or a list with one (or None) for each.
         output_logits: False: none are computed (unless labels want them).
 
         Returns a ForwardOutput, or with return_dict=False a tuple. Raises InvalidArgument (a ValueError). Ctrl-C interrupts.
@@ -126,10 +132,12 @@ class Model:
             if past_rows is not None:
                 attention_mask = np.concatenate([past_rows.attention_mask, attention_mask], axis=1)
         past = past_key_values if past_key_values is not None else cache
-        core = core_past(past, self, who)
         ids = None if input_ids is None else arrays.id_rows(input_ids, who, "input_ids")
         embeds = None if inputs_embeds is None else arrays.floats(inputs_embeds, who, "inputs_embeds")
         mask = None if attention_mask is None else arrays.mask_rows(attention_mask, who, "attention_mask")
+        rows = ids.shape[0] if ids is not None else embeds.shape[0] if embeds is not None and embeds.ndim else 0
+        adapters = per_row(adapter, rows, self, who)
+        core = core_past(past, self, who, adapters)
         if position_ids is not None:
             shape = ids.shape if ids is not None else embeds.shape[:2] if embeds is not None else (0, 0)
             _check_positions(arrays.label_rows(position_ids, who, "position_ids"), mask, past, shape)
@@ -147,12 +155,14 @@ class Model:
                 bool(output_logits),
                 names_text(capture, who, self.config.n_layer),
                 bar if progress is not False else None,
+                compiled(edits, who),
+                [None if each is None else each._core for each in adapters] if any(adapters) else [],
             )
         made = found.past_key_values
         output = ForwardOutput(
             loss=found.loss,
             logits=found.logits if output_logits else None,
-            past_key_values=None if made is None else PastKeyValues(made, self),
+            past_key_values=None if made is None else PastKeyValues(made, self, adapters),
             hidden_states=tuple(found.hidden_states) if output_hidden_states else None,
             attentions=tuple(found.attentions) if output_attentions else None,
             values=found.values,
@@ -180,6 +190,11 @@ class Model:
         """A past that was saved: the same bits. Raises LoadError where it was made by another model or in another dtype."""
         return PastKeyValues(_core.PastKeyValues.load(self._engine, os.fspath(path)), self)
 
+    def load_adapter(self, path_or_id: str | os.PathLike[str], *, revision: str = "") -> Adapter:
+        """A PEFT LoRA adapter for this model: a folder, or the id of one in the hub's local cache. Raises LoadError, by name, on what
+        inference does not know."""
+        return Adapter(_core.Adapter.load(self._model, os.fspath(path_or_id), revision), self)
+
     # ---- generation
 
     @overload
@@ -199,6 +214,8 @@ class Model:
         past_key_values: PastKeyValues | None = None,
         past_ids: Any = None,
         return_past: bool = False,
+        edits: Edits = None,
+        adapter: Adapter | None = None,
         progress: Progress = None,
         **options: Any,
     ) -> Any:
@@ -215,6 +232,9 @@ class Model:
         stopping_callback(ids): asked after each new token; true ends the text.
         past_key_values: one row, goes before the prompt; past_ids are its ids, for penalties.
         return_past: Generated.past_key_values, to go on from.
+        edits: writes to named values (anthesis.edits); an edit for a step that never came raises OutOfOrderError afterwards, whose
+            `results` are what there is.
+        adapter: one that load_adapter handed back.
         progress: a bar on standard error for many prompts: True, False, None (on a terminal), or a function (done, total).
 
         Returns a Generated, or a list of them in the order of the prompts. Raises InvalidArgument (a ValueError) before anything has
@@ -229,6 +249,8 @@ class Model:
             "past_key_values": past_key_values,
             "past_ids": past_ids,
             "return_past": return_past,
+            "edits": edits,
+            "adapter": adapter,
         }
         if not given:
             return []
@@ -238,6 +260,7 @@ class Model:
             while running.unfinished:
                 running.advance()
                 bar(len(given) - running.unfinished, len(given))
+            running.check()
         return running.results if many else running.result
 
     def stream(self, prompts: Any, **options: Any) -> Stream:

@@ -14,6 +14,7 @@ from ._core import InvalidArgument
 from .arrays import Floats
 
 if TYPE_CHECKING:
+    from .adapter import Adapter
     from .model import Model
 
 
@@ -23,8 +24,9 @@ class PastKeyValues:
     `save` and `Model.load_past` carry it to another one of the same weights and dtype. Its memory comes back when it is let go of.
     """
 
-    def __init__(self, core: _core.PastKeyValues, model: Model) -> None:
+    def __init__(self, core: _core.PastKeyValues, model: Model, adapters: tuple[Adapter | None, ...] = ()) -> None:
         self._core, self._model = core, model
+        self._adapters = adapters or (None,) * core.rows
 
     @property
     def length(self) -> int:
@@ -46,6 +48,11 @@ class PastKeyValues:
         """Of the weights they were made with; they are float32 themselves."""
         return self._model.info.dtype
 
+    @property
+    def adapters(self) -> tuple[Adapter | None, ...]:
+        """Under which adapter each row was made."""
+        return self._adapters
+
     def get_seq_length(self, layer: int = 0) -> int:
         """Hugging Face's name for length."""
         return self.length
@@ -53,11 +60,13 @@ class PastKeyValues:
     def crop(self, length: int) -> PastKeyValues:
         """The first `length` positions, or all but the last -length, as a new past that shares the memory."""
         wanted = length if length >= 0 else self.length + length
-        return PastKeyValues(self._core.crop(wanted), self._model)
+        return PastKeyValues(self._core.crop(wanted), self._model, self._adapters)
 
     def select(self, rows: Sequence[int]) -> PastKeyValues:
         """Some of the rows, in this order; a row may be named more than once. Shares the memory."""
-        return PastKeyValues(self._core.select([int(row) for row in rows]), self._model)
+        chosen = [int(row) for row in rows]
+        core = self._core.select(chosen)
+        return PastKeyValues(core, self._model, tuple(self._adapters[row] for row in chosen))
 
     def copy(self) -> PastKeyValues:
         """Itself: it never changes."""
@@ -69,7 +78,11 @@ class PastKeyValues:
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes it to a safetensors file (layers.N.keys, layers.N.values, mask), with a fingerprint of what the model computes."""
+        """Writes it to a safetensors file (layers.N.keys, layers.N.values, mask), with a fingerprint of what the model computes.
+        Raises InvalidArgument for a past that was made under an adapter, or that skipped layers: the file says neither."""
+        used = [adapter for adapter in self._adapters if adapter is not None]
+        if used:
+            raise InvalidArgument(f"[past] the past was made under {used[0]!r}, which a file does not say; save one of the model alone")
         self._core.save(self._model._engine, os.fspath(path))
 
     def __len__(self) -> int:
@@ -86,8 +99,10 @@ class PastKeyValues:
         return f"PastKeyValues(rows={self.rows}, length={self.length})"
 
 
-def core_past(past: PastKeyValues | None, model: Model, who: str) -> _core.PastKeyValues | None:
-    """The engine's part of it, or InvalidArgument where it belongs to another model."""
+def core_past(
+    past: PastKeyValues | None, model: Model, who: str, adapters: tuple[Adapter | None, ...] | None = None
+) -> _core.PastKeyValues | None:
+    """The engine's part of it, or InvalidArgument where it belongs to another model or adapter."""
     if past is None:
         return None
     if not isinstance(past, PastKeyValues):
@@ -99,4 +114,10 @@ def core_past(past: PastKeyValues | None, model: Model, who: str) -> _core.PastK
             f"[{who}] past_key_values was made by {past._model!r}, expected one of {model!r}; "
             "save it and load it with model.load_past, or run the text again"
         )
+    for row, made in enumerate(past._adapters):
+        if adapters is not None and row < len(adapters) and adapters[row] is not made:
+            raise InvalidArgument(
+                f"[{who}] row {row} of past_key_values was made under {made or 'no adapter'}, and is to be gone on with under "
+                f"{adapters[row] or 'none'}; expected the same"
+            )
     return past._core

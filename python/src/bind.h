@@ -23,6 +23,11 @@ void bind_past(nb::module_& m);
 void bind_request(nb::module_& m);
 void bind_engine(nb::module_& m, nb::class_<SharedEngine>& engine);
 
+/// Edits that were read and checked, as far as that goes without a model.
+struct EditList {
+  Edits edits;
+};
+
 /// What Python gets: an array that owns the tensor's own memory.
 using Floats = nb::ndarray<nb::numpy, float>;
 using Ids = nb::ndarray<nb::numpy, TokenId, nb::ndim<1>>;

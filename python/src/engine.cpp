@@ -77,10 +77,14 @@ std::vector<ValueRef> values_of(const std::string& names, const Model& model) {
   return chosen;
 }
 
+// Runs what edits take from other requests.
+Edits resolved(Engine& engine, const EditList* edits) { return edits == nullptr ? Edits() : resolve(engine, edits->edits); }
+
 RequestId submit(SharedEngine& engine, const std::optional<IdsIn>& ids, const std::optional<FloatsIn>& embeddings,
                  const PastKeyValues* past, const std::optional<IdsIn>& past_ids, const SamplingOptions& sampling,
                  const std::optional<std::string>& capture, const std::vector<std::int64_t>& positions, bool keep_past,
-                 bool stream, const nb::object& logits_callback, const nb::object& stopping_callback) {
+                 bool stream, const nb::object& logits_callback, const nb::object& stopping_callback, const EditList* edits,
+                 std::shared_ptr<Adapter> adapter) {
   Request request;
   if (ids) request.ids = to_ids(*ids);
   if (embeddings) request.embeddings = to_tensor(*embeddings);
@@ -92,7 +96,9 @@ RequestId submit(SharedEngine& engine, const std::optional<IdsIn>& ids, const st
   if (!stopping_callback.is_none()) set_stopping_callback(request, stopping_callback);
   std::shared_ptr<Capture> visitor;
   if (capture) visitor = std::make_shared<Capture>(values_of(*capture, engine.model()), positions);
+  request.adapter = std::move(adapter);
   const nb::gil_scoped_release released;
+  request.edits = engine.with_engine([&](Engine& own) { return resolved(own, edits); });
   return engine.submit(std::move(request), std::move(visitor), stream);
 }
 
@@ -108,7 +114,8 @@ ForwardArrays forward(SharedEngine& engine, const std::optional<MatrixIn<TokenId
                       const std::optional<FloatsIn>& inputs_embeds, const std::optional<MatrixIn<std::uint8_t>>& attention_mask,
                       std::shared_ptr<PastKeyValues> past, const std::optional<FloatsIn>& head_mask,
                       const std::optional<MatrixIn<std::int64_t>>& labels, bool use_cache, bool output_hidden_states,
-                      bool output_attentions, bool output_logits, const std::string& capture, const nb::object& progress) {
+                      bool output_attentions, bool output_logits, const std::string& capture, const nb::object& progress,
+                      const EditList* edits, const std::vector<std::optional<std::shared_ptr<Adapter>>>& adapters) {
   ForwardInput input;
   if (input_ids) input.input_ids = to_rows<TokenId>(*input_ids);
   if (inputs_embeds) input.inputs_embeds = to_tensor(*inputs_embeds);
@@ -121,6 +128,7 @@ ForwardArrays forward(SharedEngine& engine, const std::optional<MatrixIn<TokenId
   input.output_attentions = output_attentions;
   input.output_logits = output_logits;
   input.values = capture;
+  for (const auto& adapter : adapters) input.adapters.push_back(adapter.value_or(nullptr));
   input.on_progress = [&progress](std::int64_t done, std::int64_t total) {  // Ctrl-C is looked for after each step
     const nb::gil_scoped_acquire acquired;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -129,7 +137,10 @@ ForwardArrays forward(SharedEngine& engine, const std::optional<MatrixIn<TokenId
   ForwardOutput output;
   {
     const nb::gil_scoped_release released;
-    output = engine.with_engine([&](Engine& own) { return anthesis::forward(own, input); });
+    output = engine.with_engine([&](Engine& own) {
+      input.edits = resolved(own, edits);
+      return anthesis::forward(own, input);
+    });
   }
   ForwardArrays arrays{.logits = to_numpy(std::move(output.logits)),
                        .loss = output.loss,
@@ -182,7 +193,8 @@ void bind_engine(nb::module_& m, nb::class_<SharedEngine>& engine) {
           nb::arg("model"), nb::arg("threads"), nb::arg("rows_per_step"), nb::arg("max_sequences"), nb::arg("kv_tokens"))
       .def("submit", &submit, nb::arg("ids").none(), nb::arg("embeddings").none(), nb::arg("past").none(),
            nb::arg("past_ids").none(), nb::arg("sampling"), nb::arg("capture").none(), nb::arg("positions"),
-           nb::arg("keep_past"), nb::arg("stream"), nb::arg("logits_callback").none(), nb::arg("stopping_callback").none())
+           nb::arg("keep_past"), nb::arg("stream"), nb::arg("logits_callback").none(), nb::arg("stopping_callback").none(),
+           nb::arg("edits").none() = nb::none(), nb::arg("adapter").none() = nb::none())
       .def("step", &SharedEngine::step, nb::call_guard<nb::gil_scoped_release>())
       .def("events", &SharedEngine::events, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>())
       .def("take", &SharedEngine::take, nb::arg("id"), nb::call_guard<nb::gil_scoped_release>())
@@ -195,7 +207,7 @@ void bind_engine(nb::module_& m, nb::class_<SharedEngine>& engine) {
       .def("forward", &forward, nb::arg("input_ids").none(), nb::arg("inputs_embeds").none(), nb::arg("attention_mask").none(),
            nb::arg("past_key_values").none(), nb::arg("head_mask").none(), nb::arg("labels").none(), nb::arg("use_cache"),
            nb::arg("output_hidden_states"), nb::arg("output_attentions"), nb::arg("output_logits"), nb::arg("capture"),
-           nb::arg("progress").none())
+           nb::arg("progress").none(), nb::arg("edits").none(), nb::arg("adapters"))
       .def(
           "project_on_vocab",
           [](SharedEngine& self, const FloatsIn& hidden) {

@@ -82,6 +82,27 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("info", &Model::info, nb::rv_policy::reference_internal)
       .def_prop_ro("has_tokenizer", &Model::has_tokenizer)
       .def_prop_ro("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal);
+  nb::class_<AdapterModule>(m, "AdapterModule", "What an adapter does to one module.")
+      .def_ro("name", &AdapterModule::name)
+      .def_ro("rank", &AdapterModule::rank)
+      .def_ro("scale", &AdapterModule::scale)
+      .def_ro("dora", &AdapterModule::dora);
+  nb::class_<AdapterInfo>(m, "AdapterInfo", "What was loaded from where.")
+      .def_ro("folder", &AdapterInfo::folder)
+      .def_ro("file", &AdapterInfo::file)
+      .def_ro("base_model", &AdapterInfo::base_model)
+      .def_ro("modules", &AdapterInfo::modules, "That it changes, in the order of the pass.")
+      .def_ro("parameters", &AdapterInfo::parameters)
+      .def_ro("bytes", &AdapterInfo::bytes, "Packed, in memory.")
+      .def_ro("notes", &AdapterInfo::notes, "What is in the folder and changes nothing, each with the reason.");
+  nb::class_<Adapter>(m, "Adapter")
+      .def_static(
+          "load",
+          [](std::shared_ptr<Model> model, const std::string& name, const std::string& revision) {
+            return std::const_pointer_cast<Adapter>(Adapter::load(std::move(model), name, {.revision = revision}));
+          },
+          nb::arg("model"), nb::arg("name"), nb::arg("revision"), nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("info", &Adapter::info, nb::rv_policy::reference_internal);
   m.def("inspect", &inspect, nb::arg("name"), nb::arg("revision") = "", nb::call_guard<nb::gil_scoped_release>());
   m.def("resolve", &Model::resolve, nb::arg("name"), nb::arg("revision") = "");
   m.def("available_isas", &available_isas);

@@ -20,6 +20,8 @@ void bind_errors(nb::module_& m) {
            "range.");
   document(nb::exception<ResourceError>(m, "ResourceError", PyExc_RuntimeError),
            "A request needs more of a limited resource (pages of keys and values, memory) than there is in all.");
+  document(nb::exception<OutOfOrderError>(m, "OutOfOrderError", PyExc_RuntimeError),
+           "A value was asked for, or written, after the pass had left its point, or in a step that never came.");
   document(nb::exception<ComputeError>(m, "ComputeError", PyExc_RuntimeError),
            "A pass came out with numbers that mean nothing (NaN): damaged weights, an overflow, a callback's doing.");
 }

@@ -35,6 +35,15 @@ void bind_request(nb::module_& m) {
       .def_rw("seed", &SamplingOptions::seed)
       .def_rw("logprobs", &SamplingOptions::logprobs)
       .def_rw("want_logprobs", &SamplingOptions::want_logprobs);
+  nb::class_<EditList>(m, "EditList").def("__repr__", [](const EditList& list) { return to_json(list.edits); });
+  m.def(
+      "parse_edits",
+      [](const std::string& json, const std::map<std::string, FloatsIn>& arrays) {
+        NamedTensors tensors;
+        for (const auto& [name, array] : arrays) tensors[name] = to_tensor(array);
+        return EditList{parse_edits(json, tensors)};
+      },
+      nb::arg("json"), nb::arg("tensors"));
   nb::class_<TokenLogprob>(m, "TokenLogprob", "A token and its natural log-probability.")
       .def_ro("id", &TokenLogprob::id)
       .def_ro("logprob", &TokenLogprob::logprob)
@@ -62,6 +71,7 @@ void bind_request(nb::module_& m) {
           "ids", [](const Finished& f) { return to_numpy(f.result.ids); }, nb::rv_policy::automatic)
       .def_prop_ro("outputs", [](const Finished& f) { return f.result.outputs; })
       .def_ro("events", &Finished::events)
+      .def_ro("unreached", &Finished::unreached)
       .def("take_logits", [](Finished& f) { return to_numpy(std::move(f.result.logits)); })
       .def("take_past",
            [](Finished& f) -> std::optional<PastKeyValues> {

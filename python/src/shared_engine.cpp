@@ -68,8 +68,13 @@ std::optional<Finished> SharedEngine::take(RequestId id) {
     capture = std::move(found->second);
     captures_.erase(found);
   }
-  if (result->error) std::rethrow_exception(result->error);
-  return Finished{std::move(*result), std::move(events), std::move(capture)};
+  std::optional<std::string> unreached;
+  try {
+    if (result->error) std::rethrow_exception(result->error);
+  } catch (const UnreachedEdit& missed) {  // all else has come
+    unreached = missed.what();
+  }
+  return Finished{std::move(*result), std::move(events), std::move(capture), std::move(unreached)};
 }
 
 void SharedEngine::abandon(RequestId id) {

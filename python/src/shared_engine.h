@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Finished {
   Result result;
   std::vector<TokenEvent> events;
   std::shared_ptr<Capture> capture;
+  std::optional<std::string> unreached;  ///< the edit whose step never came
 };
 
 /// A lock that serves in order of arrival, so that a thread that steps in a loop does not keep out the others. Refuses the
