@@ -36,6 +36,12 @@ class Past final : public KeyValues {
  public:
   explicit Past(std::int64_t length) : length_(length) {}
   [[nodiscard]] std::int64_t length() const noexcept override { return length_; }
+  [[nodiscard]] std::shared_ptr<const KeyValues> crop(std::int64_t length) const override {
+    return std::make_shared<Past>(length);
+  }
+  [[nodiscard]] Tensor keys(std::int64_t) const override { return {}; }
+  [[nodiscard]] Tensor values(std::int64_t) const override { return {}; }
+  [[nodiscard]] bool complete() const noexcept override { return true; }
 
  private:
   std::int64_t length_;
