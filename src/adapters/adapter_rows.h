@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "adapters/modules.h"
 #include "core/aligned_buffer.h"
 #include "core/matrix.h"
+#include "core/thread_pool.h"
 #include "kernels/device.h"
 
 namespace anthesis {
@@ -26,7 +28,7 @@ struct AdapterSegment {
 /// Filled before a pass, read by its layers. Belongs to one engine; reused from pass to pass.
 class AdapterRows {
  public:
-  explicit AdapterRows(const Device& device) : device_(device) {}
+  explicit AdapterRows(const Device& device);
 
   // -- before the pass; these allocate
   void clear() noexcept;
@@ -46,9 +48,20 @@ class AdapterRows {
                   Matrix y) const noexcept;
 
  private:
+  /// A device of one thread, and that thread's part of the scratch.
+  struct Lane {
+    Lane(const kernels::Table& table) : pool(1), device(table, pool) {}
+    ThreadPool pool;
+    Device device;
+    FloatBuffer delta;  // [some rows, outputs]: B (A x)
+  };
+
   [[nodiscard]] std::span<const AdapterSegment> segments(std::int64_t module) const noexcept;
   void replace_columns(const ModuleDelta& delta, Matrix x, Matrix y) const noexcept;
-  void add_delta(const ModuleDelta& delta, Matrix low, Matrix y) const noexcept;
+  void apply(const ModuleDelta& delta, Matrix x, Matrix y, std::int64_t first, const Device& device,
+             const FloatBuffer& scratch) const noexcept;
+  static void add_delta(const ModuleDelta& delta, Matrix low, Matrix y, const Device& device,
+                        const FloatBuffer& scratch) noexcept;
   void embed_rows(const ModuleDelta& delta, const std::int32_t* ids, Matrix y) const noexcept;
   static void append(std::vector<AdapterSegment>& to, const AdapterWeights* adapter, std::int64_t rows);
 
@@ -56,8 +69,10 @@ class AdapterRows {
   std::vector<AdapterSegment> rows_, head_rows_;  // of all rows, where any has an adapter; else empty
   std::int64_t row_count_ = 0;
   bool any_ = false;
-  FloatBuffer low_;    // [rows, rank]: A x
-  FloatBuffer delta_;  // [some rows, outputs]: B (A x)
+  std::vector<std::unique_ptr<Lane>> lanes_;  // one per thread of the device
+  std::int64_t low_stride_ = 0;               // of low_: the highest rank so far
+  FloatBuffer low_;                           // [rows, rank]: A x
+  FloatBuffer delta_;                         // [some rows, outputs]: B (A x)
 };
 
 }  // namespace anthesis
