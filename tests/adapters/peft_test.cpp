@@ -58,7 +58,8 @@ TEST(PeftGoldens, WhatMustBeRefusedIsRefusedInTheExpectedWords) {
     SCOPED_TRACE(entry.path().filename());
     const std::string message = error_of([&] { read_peft_adapter(entry.path() / "adapter", {base, true}); });
     EXPECT_NE(message.find((entry.path() / "adapter").string()), std::string::npos) << "the file: " << message;
-    for (const auto& group : read_json(entry.path() / "why.json")["error_contains"]) {
+    const nlohmann::json why = read_json(entry.path() / "why.json");
+    for (const auto& group : why["error_contains"]) {
       EXPECT_TRUE(std::ranges::any_of(group, [&](const std::string& word) { return message.find(word) != std::string::npos; }))
           << message << " lacks one of " << group;
     }
@@ -249,6 +250,22 @@ TEST(Peft, HostileConfigurationsAreRefusedOrRead) {
   EXPECT_FALSE(try_text(deep.dump()));
   deep["target_modules"] = "(((((a{99}){99}){99}){99}){99})";
   EXPECT_FALSE(try_text(deep.dump()));
+}
+
+// What the fuzzer starts from, and what once broke something.
+TEST(Peft, TheFuzzersCorpusIsReadOrRefused) {
+  int read = 0, refused = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(ANTHESIS_SOURCE_DIR) / "fuzz/corpus/adapter")) {
+    SCOPED_TRACE(entry.path());
+    try {
+      parse_peft_config(read_file(entry.path()), "corpus");
+      ++read;
+    } catch (const LoadError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GE(read, 9);
+  EXPECT_GE(refused, 5);
 }
 
 TEST(Peft, TheDemosAdaptersAreRead) {

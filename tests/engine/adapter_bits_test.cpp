@@ -42,7 +42,17 @@ Request random_request(Random& random, const BloomConfig& config, const Adapters
   request.logits = random.pick<LogitRows>({LogitRows::none, LogitRows::last, LogitRows::all});
   request.sampling.max_new_tokens = random.between(0, 6);
   request.sampling.eos_token_ids = std::vector<TokenId>{};
-  if (request.sampling.max_new_tokens > 0 && random.chance(0.2)) request.sampling.num_beams = random.between(2, 3);
+  if (random.chance(0.2)) {  // written to in its own rows, with its own adapter
+    Edit& edit = request.edits.emplace_back();
+    edit.value = "layers.*.self_attn.attention_output";
+    edit.op = EditOp::scale;
+    edit.number = 0.5F;
+  }
+  if (random.chance(0.1) && config.n_layer > 1) {
+    request.edits.emplace_back().skip_layers = std::pair<std::int64_t, std::int64_t>{0, 0};
+  }
+  if (request.sampling.max_new_tokens > 0 && request.edits.empty() && random.chance(0.2))
+    request.sampling.num_beams = random.between(2, 3);
   return request;
 }
 
