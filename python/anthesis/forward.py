@@ -21,6 +21,11 @@ class ForwardOutput:
     attentions: tuple[Floats, ...] | None = None  #: a [rows, heads, positions, keys] per layer, after head_mask
     values: dict[str, Floats] = field(default_factory=dict)  #: what was captured, under full names, batch-shaped
 
+    @property
+    def cache(self) -> PastKeyValues | None:
+        """past_key_values, by transformers' newer name."""
+        return self.past_key_values
+
     def to_tuple(self) -> tuple[Any, ...]:
         """What is there, in order; `values` are no part of it."""
         return tuple(getattr(self, name) for name in self.keys() if name != "values")
@@ -33,6 +38,7 @@ class ForwardOutput:
 
     def __getitem__(self, which: str | int | slice) -> Any:
         if isinstance(which, str):
+            which = "past_key_values" if which == "cache" else which
             if which not in self.keys():
                 raise KeyError(which)
             return getattr(self, which)

@@ -91,6 +91,7 @@ class Model:
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        logits_to_keep: Any = 0,
         *,
         cache: PastKeyValues | None = None,
         position_ids: Any = None,
@@ -112,6 +113,7 @@ class Model:
         use_cache: hand back past_key_values; so it does by default.
         output_attentions, output_hidden_states: as Hugging Face's.
         return_dict: False: a tuple of what is there.
+        logits_to_keep: the last so many positions' logits, or those of a list of positions; 0: all. All are computed.
         position_ids: refused unless they are the cumulative sum of the mask, which is what positions are.
         capture: names of values ("layers.*.layer_output", a list of them, "*"), handed back in `values` under full names.
         edits: writes to named values, in this order (anthesis.edits); what is captured is what they wrote. Positions count columns.
@@ -161,7 +163,7 @@ class Model:
         made = found.past_key_values
         output = ForwardOutput(
             loss=found.loss,
-            logits=found.logits if output_logits else None,
+            logits=_kept(found.logits, logits_to_keep) if output_logits else None,
             past_key_values=None if made is None else PastKeyValues(made, self, adapters),
             hidden_states=tuple(found.hidden_states) if output_hidden_states else None,
             attentions=tuple(found.attentions) if output_attentions else None,
@@ -289,6 +291,13 @@ class Model:
         from .collect import collect
 
         return collect(self, texts, names, out=out, positions=positions, batch=batch, progress=progress)
+
+
+def _kept(logits: Floats, which: Any) -> Floats:
+    """The last so many positions, or the listed ones, as an array that does not hold on to the others."""
+    if isinstance(which, (int, np.integer)):
+        return logits[:, -which:].copy() if which > 0 else logits
+    return logits[:, np.asarray(which)]
 
 
 def _check_positions(

@@ -24,3 +24,15 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     outcome = doctest.DocTestRunner(verbose=False).run(examples, out=told.append)
     assert outcome.attempted > 10 and outcome.failed == 0, "".join(told)
     assert os.getcwd() == str(tmp_path)
+
+
+def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its Python runs, and what its comments say is so."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        names: dict[str, object] = {}
+        exec(block, names)  # the project's own page
+        assert "freedom of peaceful assembly" in capsys.readouterr().out
+        shape = re.search(r"^(.*\.shape)  # (\(.*?\))", block, re.MULTILINE)
+        assert shape is not None and eval(shape[1], names) == eval(shape[2])

@@ -61,6 +61,7 @@ def test_results_by_attribute_name_and_place(model: anthesis.Model) -> None:
     output = model.forward(ids, labels=ids, capture=["logits", "layers.0.layer_mid"])
     assert output["logits"] is output.logits is output[1] and output.loss == output[0] == output["loss"]
     assert output.keys() == ["loss", "logits", "past_key_values", "values"] and len(output.to_tuple()) == 3
+    assert output.cache is output["cache"] is output.past_key_values
     assert "hidden_states" not in output and list(output.values) == ["layers.0.layer_mid", "logits"]
     with pytest.raises(KeyError):
         output["attentions"]
@@ -168,6 +169,14 @@ def test_refused_in_the_engines_words(model: anthesis.Model, keywords: dict[str,
 def test_unknown_keywords_are_a_type_error(model: anthesis.Model) -> None:
     with pytest.raises(TypeError, match="token_type_ids"):
         model.forward([5], token_type_ids=[0])  # type: ignore[call-arg]
+
+
+def test_logits_to_keep(model: anthesis.Model) -> None:
+    whole = model.forward([[5, 6, 7], [8, 9, 10]]).logits
+    assert np.array_equal(model.forward([[5, 6, 7], [8, 9, 10]], logits_to_keep=1).logits, whole[:, -1:])
+    assert np.array_equal(model.forward([[5, 6, 7], [8, 9, 10]], logits_to_keep=[0, 2]).logits, whole[:, [0, 2]])
+    kept = model.forward([5, 6, 7], labels=[5, 6, 7], logits_to_keep=2)
+    assert kept.logits.shape == (1, 2, 7232) and kept.loss == model.forward([5, 6, 7], labels=[5, 6, 7]).loss
 
 
 def test_project_on_vocab_is_the_logits(model: anthesis.Model) -> None:

@@ -232,6 +232,17 @@ def test_what_a_callback_raises_ends_the_call(model: anthesis.Model) -> None:
     assert model.generate("Everyone", max_new_tokens=1).finish_reason == "length"
 
 
+def test_a_stream_whose_callback_raised_holds_nothing(model: anthesis.Model) -> None:
+    def raises(ids: np.ndarray) -> bool:
+        raise RuntimeError("of mine")
+
+    stream = model.stream(["Everyone", {"prompt": "No one", "stopping_callback": raises}], max_new_tokens=500)
+    with pytest.raises(RuntimeError, match="of mine"):
+        for _ in range(500):
+            next(stream)
+    assert model.statistics.kv_pages_used == 0 and stream.unfinished == 0  # though the stream is still there
+
+
 def test_a_callback_may_not_run_the_model(model: anthesis.Model) -> None:
     with pytest.raises(anthesis.InvalidArgument, match="a callback asked"):
         model.generate("Everyone", stopping_callback=lambda ids: model.forward([5]).logits.any())
