@@ -6,8 +6,8 @@
 namespace anthesis {
 namespace {
 
+constexpr std::int64_t kFewProducts = std::int64_t{1} << 18;  // done on the caller's thread: waking another takes longer
 constexpr std::int64_t kSegmentsPerThread = 2;                // from here on the threads' shares are even enough
-constexpr std::int64_t kDeltaFloats = std::int64_t{1} << 16;  // of B (A x) at a time: what stays in the nearer caches
 
 const ModuleDelta* delta_of(const AdapterSegment& segment, std::int64_t module) noexcept {
   return segment.adapter == nullptr ? nullptr : segment.adapter->module(module);
@@ -51,12 +51,9 @@ void AdapterRows::add(const AdapterWeights* adapter, std::int64_t rows) {
   row_count_ += rows;
   any_ = any_ || adapter != nullptr;
   if (adapter == nullptr) return;
-  const std::int64_t low = round_up(adapter->most_rank(), kLanes), delta = round_up(adapter->most_outputs(), kLanes);
-  low_stride_ = std::max(low_stride_, low);
+  low_stride_ = std::max(low_stride_, round_up(adapter->most_rank(), kLanes));
   low_.reserve(std::max<std::int64_t>(512, row_count_) * low_stride_);
-  delta_.reserve(std::max(kDeltaFloats, delta));
   while (static_cast<int>(lanes_.size()) < device_.pool().size()) lanes_.push_back(std::make_unique<Lane>(device_.table()));
-  for (const auto& lane : lanes_) lane->delta.reserve(std::max(kDeltaFloats, delta));
 }
 
 void AdapterRows::set_head_rows(std::span<const std::int64_t> rows) {
@@ -103,19 +100,22 @@ void AdapterRows::finish(std::int64_t module, Matrix x, Matrix y, const float* b
     if (bias != nullptr) device_.add_bias(y, bias);
     return;
   }
-  const auto run = [&](const AdapterSegment& segment, const Device& device, const FloatBuffer& scratch) {
+  const auto run = [&](const AdapterSegment& segment, const Device& device) {
     const ModuleDelta* delta = delta_of(segment, module);
     if (delta == nullptr || delta->b.outputs == 0) return;
-    apply(*delta, x.slice(segment.first, segment.rows), y.slice(segment.first, segment.rows), segment.first, device, scratch);
+    apply(*delta, x.slice(segment.first, segment.rows), y.slice(segment.first, segment.rows), segment.first, device);
   };
-  // Many adapters: each thread takes some, whole, so that nobody waits for anybody. Few: all threads share each.
+  // Many adapters: each thread takes some, whole, so that nobody waits for anybody. Few: all threads share each, if that pays.
   if (std::ssize(all) >= kSegmentsPerThread * device_.pool().size()) {
     device_.pool().run(std::ssize(all), [&](int thread, std::int64_t begin, std::int64_t end) {
-      const Lane& lane = *lanes_[static_cast<std::size_t>(thread)];
-      for (std::int64_t i = begin; i < end; ++i) run(all[static_cast<std::size_t>(i)], lane.device, lane.delta);
+      const Device& own = lanes_[static_cast<std::size_t>(thread)]->device;
+      for (std::int64_t i = begin; i < end; ++i) run(all[static_cast<std::size_t>(i)], own);
     });
   } else {
-    for (const AdapterSegment& segment : all) run(segment, device_, delta_);
+    const std::int64_t numbers = low_stride_ * (x.cols + y.cols);  // of A and B, at most
+    for (const AdapterSegment& segment : all) {
+      run(segment, segment.rows * numbers <= kFewProducts ? lanes_[0]->device : device_);
+    }
   }
   const auto bias_of = [&](const AdapterSegment& segment) {
     const ModuleDelta* delta = delta_of(segment, module);
@@ -127,24 +127,12 @@ void AdapterRows::finish(std::int64_t module, Matrix x, Matrix y, const float* b
 }
 
 // y = DoRA scale * y + B (A x) + lora_bias. Rows from `first` on of the scratch for A x are this segment's alone.
-void AdapterRows::apply(const ModuleDelta& delta, Matrix x, Matrix y, std::int64_t first, const Device& device,
-                        const FloatBuffer& scratch) const noexcept {
+void AdapterRows::apply(const ModuleDelta& delta, Matrix x, Matrix y, std::int64_t first, const Device& device) const noexcept {
   const Matrix low{low_.data() + first * low_stride_, x.rows, delta.a.outputs, low_stride_};
   device.linear(x, delta.a, low);
   if (!delta.row_scale.empty()) device.scale_columns(y, delta.row_scale.data());
-  add_delta(delta, low, y, device, scratch);
-}
-
-// y += B low + lora_bias, some rows at a time.
-void AdapterRows::add_delta(const ModuleDelta& delta, Matrix low, Matrix y, const Device& device,
-                            const FloatBuffer& scratch) noexcept {
-  const std::int64_t stride = round_up(delta.b.outputs, kLanes), at_once = std::max<std::int64_t>(1, kDeltaFloats / stride);
-  for (std::int64_t first = 0; first < low.rows; first += at_once) {
-    const Matrix part{scratch.data(), std::min(at_once, low.rows - first), delta.b.outputs, stride};
-    device.linear(low.slice(first, part.rows), delta.b, part);
-    if (!delta.lora_bias.empty()) device.add_bias(part, delta.lora_bias.data());
-    device.add(y.slice(first, part.rows), part);
-  }
+  device.add_product(low, delta.b, y);
+  if (!delta.lora_bias.empty()) device.add_bias(y, delta.lora_bias.data());
 }
 
 void AdapterRows::embed(const PackedMatrix& weight, const std::int32_t* ids, Matrix y) const noexcept {
@@ -166,7 +154,7 @@ void AdapterRows::embed_rows(const ModuleDelta& delta, const std::int32_t* ids, 
   if (delta.b.outputs > 0) {
     const Matrix low{low_.data(), y.rows, delta.a.inputs, round_up(delta.a.inputs, kLanes)};
     device_.gather(delta.a, ids, low);
-    add_delta(delta, low, y, device_, delta_);
+    device_.add_product(low, delta.b, y);
   }
 }
 

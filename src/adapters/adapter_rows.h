@@ -48,20 +48,16 @@ class AdapterRows {
                   Matrix y) const noexcept;
 
  private:
-  /// A device of one thread, and that thread's part of the scratch.
+  /// A device of one thread.
   struct Lane {
-    Lane(const kernels::Table& table) : pool(1), device(table, pool) {}
+    explicit Lane(const kernels::Table& table) : pool(1), device(table, pool) {}
     ThreadPool pool;
     Device device;
-    FloatBuffer delta;  // [some rows, outputs]: B (A x)
   };
 
   [[nodiscard]] std::span<const AdapterSegment> segments(std::int64_t module) const noexcept;
   void replace_columns(const ModuleDelta& delta, Matrix x, Matrix y) const noexcept;
-  void apply(const ModuleDelta& delta, Matrix x, Matrix y, std::int64_t first, const Device& device,
-             const FloatBuffer& scratch) const noexcept;
-  static void add_delta(const ModuleDelta& delta, Matrix low, Matrix y, const Device& device,
-                        const FloatBuffer& scratch) noexcept;
+  void apply(const ModuleDelta& delta, Matrix x, Matrix y, std::int64_t first, const Device& device) const noexcept;
   void embed_rows(const ModuleDelta& delta, const std::int32_t* ids, Matrix y) const noexcept;
   static void append(std::vector<AdapterSegment>& to, const AdapterWeights* adapter, std::int64_t rows);
 
@@ -72,7 +68,6 @@ class AdapterRows {
   std::vector<std::unique_ptr<Lane>> lanes_;  // one per thread of the device
   std::int64_t low_stride_ = 0;               // of low_: the highest rank so far
   FloatBuffer low_;                           // [rows, rank]: A x
-  FloatBuffer delta_;                         // [some rows, outputs]: B (A x)
 };
 
 }  // namespace anthesis

@@ -106,7 +106,6 @@ AdapterWeights::AdapterWeights(const PeftAdapter& adapter, const BloomConfig& ba
       delta->b = packed(b);
       delta->lora_bias = module.lora_bias.data;
       for (float& number : delta->lora_bias) number = static_cast<float>(module.scale * static_cast<double>(number));
-      most_outputs_ = std::max(most_outputs_, delta->b.outputs);
     }
     if (module.weight.shape.size() == 2) delta->weight = packed(module.weight);
     if (module.weight.shape.size() == 1) delta->norm_weight = module.weight.data;

@@ -46,13 +46,12 @@ class AdapterWeights {
   [[nodiscard]] const ModuleDelta* module(std::int64_t index) const noexcept {
     return modules_[static_cast<std::size_t>(index)].get();
   }
-  [[nodiscard]] std::int64_t most_rank() const noexcept { return most_rank_; }        ///< or token rows
-  [[nodiscard]] std::int64_t most_outputs() const noexcept { return most_outputs_; }  ///< of modules with a delta
+  [[nodiscard]] std::int64_t most_rank() const noexcept { return most_rank_; }  ///< or token rows
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
   std::vector<std::unique_ptr<const ModuleDelta>> modules_;
-  std::int64_t most_rank_ = 0, most_outputs_ = 0, bytes_ = 0;
+  std::int64_t most_rank_ = 0, bytes_ = 0;
 };
 
 }  // namespace anthesis

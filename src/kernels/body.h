@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "kernels/low_rank.h"
 #include "kernels/rows.h"
 #include "kernels/table.h"
 
@@ -12,8 +13,17 @@ namespace {
 
 template <class Lanes>
 constexpr Table make_table(const char* name) noexcept {
-  return {name,           linear<Lanes>,        add<Lanes>,     layer_norm<Lanes>, gelu_row<Lanes>, attention_scores<Lanes>,
-          softmax<Lanes>, attention_mix<Lanes>, exp_row<Lanes>, tanh_row<Lanes>};
+  return {name,
+          linear<Lanes>,
+          add_product<Lanes>,
+          add<Lanes>,
+          layer_norm<Lanes>,
+          gelu_row<Lanes>,
+          attention_scores<Lanes>,
+          softmax<Lanes>,
+          attention_mix<Lanes>,
+          exp_row<Lanes>,
+          tanh_row<Lanes>};
 }
 
 }  // namespace

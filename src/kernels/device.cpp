@@ -102,6 +102,12 @@ void Device::linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
   });
 }
 
+void Device::add_product(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
+  pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
+    table_.add_product(x, {w.panels.data(), w.inputs, w.outputs, first, last}, y);
+  });
+}
+
 void Device::add_bias(Matrix y, const float* bias) const noexcept {
   for_pieces(pool_, y, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     table_.add(y.row(row) + first, bias + first, count);
