@@ -71,7 +71,10 @@ struct ForwardInput {
   bool output_attentions = false;
   bool output_logits = true;
   std::string values;  ///< names of values to capture, as for select_values; what edits leave out is not there
-  Edits edits;         ///< in this order; positions and keys count columns. Steps other than 0 do not occur here
+  Edits edits;         ///< in this order; positions and keys count columns
+  /// The step of a generation that this call stands for: edits of it and of every step are made, others are left to calls of
+  /// their own. Absent: there is step 0 alone, and an edit for another one is refused.
+  std::optional<std::int64_t> step{};
   /// Called after each step with the positions done and in all, padding not counted, on the thread that runs it. What it throws
   /// ends the call and is rethrown.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress{};

@@ -27,7 +27,8 @@ namespace anthesis {
 class Trace {
  public:
   /// Submits the requests; nothing runs yet. Prompts are not cut into chunks, whatever rows_per_step is. Requests must have one
-  /// output each and no visitor. Throws as Engine::submit does, and InvalidArgument where the engine has other work.
+  /// output each, no visitor, and the same layers to run. Throws as Engine::submit does, and InvalidArgument where the engine
+  /// has other work.
   Trace(Engine& engine, std::vector<Request> requests);
   Trace(Engine& engine, Request request);
   ~Trace();

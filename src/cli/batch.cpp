@@ -27,6 +27,7 @@ struct Line {
   Sampling sampling;
   Prompt prompt;
   std::optional<std::string> adapter;
+  Edits edits;
   std::optional<RequestId> request;
   std::string error;  // why there is no request
 
@@ -35,7 +36,7 @@ struct Line {
 
 constexpr std::string_view kWho = "batch";
 
-void read_options(Line& line, const std::string& text) {
+void read_options(Line& line, const std::string& text, const NamedTensors& tensors) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) asked_wrongly(kWho, "this is not JSON; each line is one object, as {{\"prompt\": \"All human\"}}");
   if (!json.is_object()) asked_wrongly(kWho, "found {}, expected an object, as {{\"prompt\": \"All human\"}}", shown(json));
@@ -52,9 +53,11 @@ void read_options(Line& line, const std::string& text) {
       if (!value.is_string() && !value.is_null())
         asked_wrongly(kWho, "\"adapter\" is {}, expected a folder, or null", shown(value));
       line.adapter = value.is_null() ? std::nullopt : std::optional(value.get<std::string>());
+    } else if (key == "edits") {
+      line.edits = value.is_null() ? Edits{} : parse_edits(dump(value), tensors);
     } else if (!set_sampling(line.sampling, key, value, kWho)) {
       std::vector<std::string> keys = sampling_keys();
-      keys.insert(keys.end(), {"prompt", "ids", "adapter"});
+      keys.insert(keys.end(), {"prompt", "ids", "adapter", "edits"});
       asked_wrongly(kWho, "there is no option \"{}\"{}", key, did_you_mean(key, keys));
     }
   }
@@ -64,7 +67,14 @@ void read_options(Line& line, const std::string& text) {
   settle_seed(line.sampling);
 }
 
-std::vector<Line> read_lines(const std::string& file, const Sampling& defaults, const std::optional<std::string>& adapter) {
+// What the command line says for lines that do not say otherwise.
+struct Defaults {
+  const Sampling& sampling;
+  const std::optional<std::string>& adapter;
+  const Edits& edits;
+};
+
+std::vector<Line> read_lines(const std::string& file, const Defaults& defaults, const NamedTensors& tensors) {
   if (file == "-" && input_is_terminal()) note("reading one JSON object per line from the terminal; end with Ctrl-D");
   std::vector<Line> lines;
   Source source(file);
@@ -73,11 +83,12 @@ std::vector<Line> read_lines(const std::string& file, const Sampling& defaults, 
     if (text.find_first_not_of(" \t") == std::string::npos) continue;
     Line& line = lines.emplace_back();
     line.number = number;
-    line.sampling = defaults;
-    line.adapter = adapter;
+    line.sampling = defaults.sampling;
+    line.adapter = defaults.adapter;
+    line.edits = defaults.edits;
     try {
-      read_options(line, text);
-    } catch (const UsageError& error) {
+      read_options(line, text, tensors);
+    } catch (const std::invalid_argument& error) {  // of the program or of the library
       line.error = line.where() + error.what();
     }
   }
@@ -97,15 +108,15 @@ class Answers {
         std::optional<Result> result = engine_.take(*line.request);
         if (!result) return;
         try {
+          if (!result->error || is_unreached(result->error)) answer = to_json(*result, line.sampling, engine_.model());
           if (result->error) std::rethrow_exception(result->error);
-          answer = to_json(*result, line.sampling, engine_.model());
         } catch (const std::exception& error) {
           line.error = line.where() + error.what();
         }
       }
       if (!line.error.empty()) {
         ++failed_;
-        answer = Json::object();
+        if (answer.is_null()) answer = Json::object();
         answer["error"] = line.error;
       }
       print(dump(answer) + '\n');
@@ -122,8 +133,10 @@ class Answers {
 
 }  // namespace
 
-int run_batch(const std::string& file, const Sampling& defaults, const ModelOptions& options) {
-  std::vector<Line> lines = read_lines(file, defaults, options.adapter);
+int run_batch(const std::string& file, const Sampling& sampling, const ModelOptions& options, const EditOptions& edits) {
+  const NamedTensors tensors = read_tensors(edits);
+  const Edits edits_of_all = read_edits(edits, tensors);
+  std::vector<Line> lines = read_lines(file, {sampling, options.adapter, edits_of_all}, tensors);
   const std::shared_ptr<const Model> model = load(options);
   AdapterStore adapters(model);
   Engine engine(model, engine_options(options));
@@ -132,6 +145,8 @@ int run_batch(const std::string& file, const Sampling& defaults, const ModelOpti
     try {
       Request request = make_request(*model, line.prompt, line.sampling, line.where());
       if (line.adapter) request.adapter = adapters.load(*line.adapter, *line.adapter);
+      show_edits(edits, line.edits, line.where());
+      request.edits = resolve(engine, std::move(line.edits));
       line.request = engine.submit(std::move(request));
     } catch (const std::exception& error) {
       line.error = line.where() + error.what();

@@ -11,6 +11,7 @@
 #include "cli/batch.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/edit_options.h"
 #include "cli/errors.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
@@ -43,13 +44,28 @@ constexpr std::string_view kAbout =
     "influences another, and one object per line comes out in the\n"
     "order of the input: {\"error\": ...} for a line that failed, and the exit code is then 1. Empty lines are passed over.\n"
     "\n"
+    "--edits changes values inside the pass: a JSON list of {\"value\", \"op\", ...}, made in this order. op is zero, scale, "
+    "add "
+    "or\n"
+    "set; what to write is \"number\", \"tensor\" (a name in the file of --tensors) or \"from\" (a value of another prompt);\n"
+    "\"select\" has indices by axis ({\"position\": [-1], \"head\": [0, 3]}), all where an axis is not there; \"step\" is 0 "
+    "for "
+    "the\n"
+    "prompt (where it is not given), N for the N-th new token fed back, or \"every\". {\"skip_layers\": [2, 3]} leaves layers "
+    "out. A\n"
+    "line of --batch may have \"edits\" of its own. An edit of a step that the text did not come to is an error after the "
+    "text.\n"
+    "\n"
     "Ctrl-C ends the text at the next token and prints what there is (exit code 130); a second one ends the program at once.";
 
 constexpr std::string_view kExamples =
     "  anthesis generate -p 'All human beings are born'\n"
     "  anthesis generate bigscience/bloom-560m -p 'Il était une fois' --max-new-tokens 50 --temperature 0.8 --top-p 0.95\n"
     "  printf '%s' '{\"prompt\": \"Article 3\\n\"}' | anthesis generate --batch - --max-new-tokens 40 --stop '.'\n"
-    "  anthesis generate --ids '36 79 79' --num-beams 4 --num-return-sequences 4 --json";
+    "  anthesis generate --ids '36 79 79' --num-beams 4 --num-return-sequences 4 --json\n"
+    "  echo '[{\"value\": \"layers.4.mlp.mlp_output\", \"op\": \"zero\", \"step\": \"every\"}]' | anthesis generate -p 'All "
+    "human' "
+    "--edits -";
 
 // Sends the text of one output to the terminal while it grows.
 class Stream {
@@ -120,7 +136,9 @@ void check_is_model(const std::string& name, const ModelOptions& options) {
   }
 }
 
-int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& options) {
+int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& options, const EditOptions& edit_options) {
+  Edits edits = read_edits(edit_options, read_tensors(edit_options));
+  show_edits(edit_options, edits, "");
   const std::shared_ptr<const Model> model = load(options);
   Request request = make_request(*model, prompt, sampling, "");
   request.adapter = load_adapter(model, options);
@@ -129,6 +147,7 @@ int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& 
   if (one) request.on_token = [&stream](const TokenEvent& event) { stream.take(event); };
 
   Engine engine(model, engine_options(options));
+  request.edits = resolve(engine, std::move(edits));
   const Stream::Clock::time_point begin = Stream::Clock::now();
   const RequestId id = engine.submit(std::move(request));
   while (!interrupted() && engine.step()) {
@@ -142,7 +161,9 @@ int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& 
   const Stream::Clock::time_point end = Stream::Clock::now();
   const std::optional<Result> result = engine.take(id);
   if (!result) failed("generate", "the engine has nothing left to do and gave no result");
-  if (result->error) std::rethrow_exception(result->error);
+  // An edit of a step that never came loses nothing: the text is printed, then the error.
+  const bool whole = result->error == nullptr || is_unreached(result->error);
+  if (!whole) std::rethrow_exception(result->error);
 
   if (options.json) {
     print(dump(to_json(*result, sampling, *model)) + '\n');
@@ -155,6 +176,7 @@ int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& 
   const auto first = stream.first_token();
   note("{}, {}", statistics(*result, sampling, first ? seconds(*first - begin) : -1.0, seconds(end - first.value_or(begin))),
        how_it_runs(*model, options));
+  if (result->error) std::rethrow_exception(result->error);
   return interrupted() ? kInterrupted : kDone;
 }
 
@@ -162,6 +184,7 @@ int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& 
 
 int generate(const Arguments& arguments) {
   ModelOptions options;
+  EditOptions edits;
   SamplingArguments sampling_arguments;
   std::optional<std::string> text, ids, batch;
   CommandLine line("generate", "[MODEL] [-p TEXT | --ids IDS | --batch FILE] [options]", kAbout, kExamples);
@@ -172,6 +195,7 @@ int generate(const Arguments& arguments) {
   line.text("--batch", "FILE", batch, "many prompts, one JSON object per line; - is standard input");
   add_adapter_option(line, options);
   sampling_arguments.add(line);
+  add_edit_options(line, edits);
   add_model_options(line, options);
   add_engine_options(line, options);
   if (!line.parse(arguments)) return kDone;
@@ -181,7 +205,8 @@ int generate(const Arguments& arguments) {
     line.refuse("-p, --ids and --batch each name what to continue: give one");
   if (batch) {
     settle(line, options);
-    return run_batch(*batch, asked, options);
+    if (*batch == "-" && edits.file == "-") line.refuse("--batch and --edits cannot both be standard input");
+    return run_batch(*batch, asked, options, edits);
   }
   Sampling sampling = asked;
   settle_seed(sampling);
@@ -194,9 +219,10 @@ int generate(const Arguments& arguments) {
     prompt.text = *text;
   } else {
     check_is_model(*options.model, options);
+    if (edits.file == "-") line.refuse("the prompt and --edits cannot both be standard input: give -p or --ids");
     prompt.text = read_text_from_input("the prompt");
   }
-  return run_one(prompt, sampling, options);
+  return run_one(prompt, sampling, options, edits);
 }
 
 }  // namespace anthesis::cli

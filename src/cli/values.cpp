@@ -11,6 +11,7 @@
 #include "anthesis/tensor_file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/edit_options.h"
 #include "cli/errors.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
@@ -40,14 +41,21 @@ constexpr std::string_view kAbout =
     "of\n"
     "text does not stop it. All names then begin with steps.0. (the prompts), steps.1., ... The file's metadata has the "
     "model,\n"
-    "the version, and the ids and masks of all columns as JSON.";
+    "the version, and the ids and masks of all columns as JSON.\n"
+    "\n"
+    "--edits changes values inside the pass, as in generate; what is written to the file is what the pass went on with.\n"
+    "\"select\" may name rows here, and positions and keys count columns, padding included (nothing is written there). "
+    "\"step\": N "
+    "is\n"
+    "made in the N-th greedy step, and is an error after the file is written where there were fewer.";
 
 constexpr std::string_view kExamples =
     "  anthesis values -p 'All human beings are born' --out values.safetensors\n"
     "  anthesis values ./model -p 'one' -p 'a longer one' --names 'layers.*.layer_output,logits' --out values.safetensors "
     "--json\n"
     "  anthesis values --ids '5 6 7' --mask '0 1 1' --new-tokens 3 --names '*.attention_probabilities' --out "
-    "values.safetensors";
+    "values.safetensors\n"
+    "  anthesis values -p one -p two --edits edits.json --tensors arrays.safetensors --print-edits --out values.safetensors";
 
 using Rows = std::vector<std::vector<TokenId>>;
 using Masks = std::vector<std::vector<std::uint8_t>>;
@@ -137,8 +145,18 @@ struct Captured {
   Masks masks;
 };
 
+// The first edit that waits for a later step than there are; or nothing.
+std::string unreached(const Edits& edits, std::int64_t steps) {
+  for (std::size_t i = 0; i < edits.size(); ++i) {
+    if (edits[i].step.value_or(0) < steps) continue;
+    return fmt::format("edit {} waits for step {}, which never came: --new-tokens made {} step{}", i, *edits[i].step, steps,
+                       steps == 1 ? "" : "s");
+  }
+  return {};
+}
+
 Captured capture(Engine& engine, const Input& input, const std::string& names, std::int64_t new_tokens,
-                 const std::shared_ptr<const Adapter>& adapter) {
+                 const std::shared_ptr<const Adapter>& adapter, const Edits& edits) {
   Captured captured;
   auto [ids, masks] = columns_of(engine.model(), input);
   captured.ids = ids;
@@ -148,10 +166,12 @@ Captured capture(Engine& engine, const Input& input, const std::string& names, s
   pass.input_ids = std::move(ids);
   pass.attention_mask = std::move(masks);
   pass.values = names;
+  pass.edits = edits;
   for (std::int64_t step = 0; step <= new_tokens; ++step) {
     stop_if_interrupted();
     const bool last = step == new_tokens;
     pass.use_cache = pass.output_logits = !last;
+    pass.step = step;
     ForwardOutput output = forward(engine, pass);
     const std::string prefix = new_tokens > 0 ? fmt::format("steps.{}.", step) : "";
     for (auto& [name, tensor] : output.values) captured.values.emplace(prefix + name, std::move(tensor));
@@ -172,6 +192,7 @@ Captured capture(Engine& engine, const Input& input, const std::string& names, s
 
 int values(const Arguments& arguments) {
   ModelOptions options;
+  EditOptions edit_options;
   std::vector<std::string> texts, ids, masks;
   std::optional<std::string> names, out;
   std::int64_t new_tokens = 0;
@@ -185,6 +206,7 @@ int values(const Arguments& arguments) {
   line.text("--names", "NAMES", names, "values to write, with commas between; * stands for anything (*, every listed value)");
   line.integer("--new-tokens", "N", new_tokens, 0, 1 << 20, "greedy steps after the prompts (0)");
   line.text("--out", "FILE", out, "the safetensors file to write");
+  add_edit_options(line, edit_options);
   add_model_options(line, options);
   add_engine_options(line, options);
   if (!line.parse(arguments)) return kDone;
@@ -194,6 +216,8 @@ int values(const Arguments& arguments) {
   input.rows = rows_in_order(line, texts, ids);
   for (const std::string& mask : masks) input.masks.push_back(parse_mask(mask, line.command(), "--mask"));
   check(line, input);
+  Edits edits = read_edits(edit_options, read_tensors(edit_options));
+  show_edits(edit_options, edits, "");
   settle(line, options);
   const std::shared_ptr<const Model> model = load(options);
   const std::string selection = names.value_or("*");
@@ -202,7 +226,8 @@ int values(const Arguments& arguments) {
 
   const std::shared_ptr<const Adapter> adapter = load_adapter(model, options);
   Engine engine(model, engine_options(options));
-  const Captured captured = capture(engine, input, selection, new_tokens, adapter);
+  edits = resolve(engine, std::move(edits));
+  const Captured captured = capture(engine, input, selection, new_tokens, adapter, edits);
   stop_if_interrupted();
   write_safetensors(*out, captured.values,
                     {{"model", model->info().folder.string()},
@@ -237,6 +262,7 @@ int values(const Arguments& arguments) {
   }
   note("{} values ({:.1f} MB) are in {}, {}", captured.values.size(), static_cast<double>(bytes) * 1e-6, *out,
        how_it_runs(*model, options));
+  if (const std::string missed = unreached(edits, new_tokens + 1); !missed.empty()) failed("edits", "{}", missed);
   return kDone;
 }
 

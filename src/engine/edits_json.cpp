@@ -1,6 +1,7 @@
 // Edits as JSON, read and printed, and the requests that some of them take their numbers from.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "anthesis/edits.h"
 #include "anthesis/engine.h"
@@ -41,6 +42,9 @@ class EditReader {
         refuse("has the key \"{}\", expected value, op, select, step, number, tensor, from or skip_layers", key);
       }
     }
+    if (edit.skip_layers && members(json, "the edit").size() != (edit.step ? 2U : 1U)) {
+      refuse("has more beside skip_layers, expected step at most");
+    }
     if (!edit.skip_layers && edit.value.empty()) refuse("has no value, expected the name of one, or skip_layers");
     if (!edit.skip_layers && !members(json, "the edit").contains("op")) refuse("has no op, expected zero, scale, add or set");
     return edit;
@@ -76,8 +80,14 @@ class EditReader {
     refuse("has op \"{}\", expected zero, scale, add or set", found);
   }
 
+  // JSON has no word for what is not finite: "inf", "-inf" and "nan" are texts.
   float number(element json) const {
     double value = 0;
+    if (json.is_string()) {
+      const std::string_view word = json.get_string().value();
+      if (word == "inf" || word == "-inf") return (word == "inf" ? 1.0F : -1.0F) * std::numeric_limits<float>::infinity();
+      if (word == "nan") return std::numeric_limits<float>::quiet_NaN();
+    }
     if (json.get(value) != simdjson::SUCCESS || !std::isfinite(static_cast<float>(value)))
       refuse("has number {}, expected one that float32 holds", shown(json));
     return static_cast<float>(value);
@@ -93,7 +103,11 @@ class EditReader {
   Tensor tensor(element json) const {
     const std::string key = text(json, "tensor");
     const auto found = tensors_.find(key);
-    if (found != tensors_.end()) return found->second;
+    if (found != tensors_.end()) {
+      if (found->second.shape.empty())
+        refuse("names the tensor \"{}\", which has no axes, expected number for a single one", key);
+      return found->second;
+    }
     std::vector<std::string> names;
     for (const auto& entry : tensors_) names.push_back(entry.first);
     refuse("names the tensor \"{}\", expected one of those given: {}", key,
@@ -161,6 +175,13 @@ std::string json_string(std::string_view text) {
   return out + '"';
 }
 
+// The shortest text that reads as the same bits; with its point, so that -0 stays what it is.
+std::string number_json(float number) {
+  if (std::isnan(number)) return R"("nan")";
+  if (std::isinf(number)) return number > 0 ? R"("inf")" : R"("-inf")";
+  return fmt::format("{:#}", number);
+}
+
 std::string selection_json(const Selection& select) {
   std::string out;
   for (const auto& [axis, indices] : select)
@@ -177,7 +198,7 @@ std::string source_json(const EditSource& from) {
 }
 
 // The indices of one axis, all where there is no selection.
-std::vector<std::int64_t> indices_of(const Selection& select, std::string_view axis, std::int64_t size, std::size_t edit) {
+std::vector<std::int64_t> indices_of(const Selection& select, std::string_view axis, std::int64_t size) {
   const auto found = select.find(std::string(axis));
   std::vector<std::int64_t> indices;
   if (found == select.end()) {
@@ -186,7 +207,7 @@ std::vector<std::int64_t> indices_of(const Selection& select, std::string_view a
   }
   for (const std::int64_t at : found->second) {
     if (at < -size || at >= size) {
-      fail<InvalidArgument>("edits", "edit {} has {} in from.select.{}, expected {} to {}", edit, at, axis, -size, size - 1);
+      fail<InvalidArgument>("edits", "{} in from.select.{}, expected {} to {}", at, axis, -size, size - 1);
     }
     indices.push_back(at < 0 ? at + size : at);
   }
@@ -194,20 +215,22 @@ std::vector<std::int64_t> indices_of(const Selection& select, std::string_view a
 }
 
 // The selected block of a value, with a row axis of 1 before the value's own.
-Tensor block_of(const Tensor& value, const Selection& select, Layout layout, std::size_t edit) {
+Tensor block_of(const Tensor& value, const Selection& select, Layout layout) {
   const std::span<const std::string_view> axes = axis_names(layout);
   for (const auto& [axis, indices] : select) {
     if (std::find(axes.begin(), axes.end(), axis) == axes.end()) {
-      fail<InvalidArgument>("edits", "edit {} has the axis '{}' in from.select, expected {}", edit, axis,
-                            fmt::join(axes, ", "));
+      fail<InvalidArgument>("edits", "from.select names the axis '{}', expected {}", axis, fmt::join(axes, ", "));
+    }
+    if (indices.empty()) {
+      fail<InvalidArgument>("edits", "from.select.{} is empty, expected at least one index; leave it out for all", axis);
     }
   }
-  indices_of(select, "row", 1, edit);
+  indices_of(select, "row", 1);
   std::vector<std::vector<std::int64_t>> chosen(3, std::vector<std::int64_t>{0});
   std::vector<std::int64_t> sizes(3, 1), shape{1};
   const std::size_t rank = value.shape.size();
   for (std::size_t a = 0; a < rank; ++a) {
-    chosen[3 - rank + a] = indices_of(select, axes[a + 1], value.shape[a], edit);
+    chosen[3 - rank + a] = indices_of(select, axes[a + 1], value.shape[a]);
     sizes[3 - rank + a] = value.shape[a];
     shape.push_back(static_cast<std::int64_t>(chosen[3 - rank + a].size()));
   }
@@ -219,6 +242,28 @@ Tensor block_of(const Tensor& value, const Selection& select, Layout layout, std
     }
   }
   return block;
+}
+
+// What `from` asks for.
+Tensor value_of(Engine& engine, const EditSource& from, std::size_t edit) {
+  try {
+    if (from.prompt.empty() == from.ids.empty())
+      fail<InvalidArgument>("edits", "{} of prompt and ids given, expected one", from.ids.empty() ? "neither" : "both");
+    const std::vector<ValueRef> values = select_values(from.value, engine.model().config().n_layer);
+    if (values.size() != 1 || info(values.front().id).layout == Layout::next_token) {
+      fail<InvalidArgument>("edits", "found '{}', expected the name of one value, not derived", from.value);
+    }
+    const auto capture = std::make_shared<Capture>(values);
+    Request request;
+    request.ids = from.ids.empty() ? engine.model().tokenizer().encode(from.prompt).ids : from.ids;
+    request.sampling.max_new_tokens = 0;
+    request.visitor = capture;
+    engine.run(std::move(request));
+    const ValueRef& value = values.front();
+    return block_of(capture->get(0, value.id, value.layer), from.select, info(value.id).layout);
+  } catch (const InvalidArgument& error) {
+    fail<InvalidArgument>("edits", "edit {} takes a value from another request: {}", edit, error.what());
+  }
 }
 
 }  // namespace
@@ -253,7 +298,7 @@ std::string to_json(const Edits& edits, NamedTensors* tensors) {
       line = fmt::format(R"("skip_layers": [{}, {}])", edit.skip_layers->first, edit.skip_layers->second);
     } else {
       line = fmt::format(R"("value": {}, "op": "{}")", json_string(edit.value), name(edit.op));
-      if (edit.number) line += fmt::format(R"(, "number": {})", *edit.number);
+      if (edit.number) line += R"(, "number": )" + number_json(*edit.number);
       if (edit.from) line += R"(, "from": )" + source_json(*edit.from);
       if (!edit.tensor.shape.empty()) {
         const std::string key = fmt::format("edit.{}", i);
@@ -272,19 +317,11 @@ Edits resolve(Engine& engine, Edits edits) {
   for (std::size_t i = 0; i < edits.size(); ++i) {
     Edit& edit = edits[i];
     if (!edit.from) continue;
-    const EditSource& from = *edit.from;
-    const std::vector<ValueRef> values = select_values(from.value, engine.model().config().n_layer);
-    if (values.size() != 1 || info(values.front().id).layout == Layout::next_token) {
-      fail<InvalidArgument>("edits", "edit {} takes '{}' from another request, expected the name of one value", i, from.value);
+    if (edit.op == EditOp::zero || edit.number || !edit.tensor.shape.empty() || edit.skip_layers) {
+      fail<InvalidArgument>("edits",
+                            "edit {} has from beside something else to write or nothing to write, expected one of them", i);
     }
-    const auto capture = std::make_shared<Capture>(values);
-    Request request;
-    request.ids = from.ids.empty() ? engine.model().tokenizer().encode(from.prompt).ids : from.ids;
-    request.sampling.max_new_tokens = 0;
-    request.visitor = capture;
-    engine.run(std::move(request));
-    const ValueRef& value = values.front();
-    edit.tensor = block_of(capture->get(0, value.id, value.layer), from.select, info(value.id).layout, i);
+    edit.tensor = value_of(engine, *edit.from, i);
     edit.from.reset();
   }
   return edits;

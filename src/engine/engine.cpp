@@ -165,6 +165,8 @@ void Engine::Impl::prepare_edits(Job& job) const {
     scope.past = job.past_rows;
     scope.positions = job.input_rows;
     scope.steps = std::max<std::int64_t>(1, request.sampling.max_new_tokens);
+    scope.first_layer = request.start_layer;
+    if (request.stop_after_layer) scope.end_layer = *request.stop_after_layer + 1;
     job.edits = std::make_shared<const CompiledEdits>(request.edits, scope);
   }
   if (job.edits && job.edits->empty()) job.edits.reset();

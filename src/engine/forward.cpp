@@ -101,6 +101,7 @@ Batch shape_of(const ForwardInput& input, const BloomConfig& config) {
 }
 
 void check_edits(const ForwardInput& input) {
+  if (input.step && *input.step < 0) fail<InvalidArgument>("forward", "step is {}, expected 0 or more", *input.step);
   const bool skips =
       std::any_of(input.edits.begin(), input.edits.end(), [](const Edit& e) { return e.skip_layers.has_value(); });
   if (skips && (input.output_hidden_states || input.output_attentions)) {
@@ -270,6 +271,7 @@ std::shared_ptr<const CompiledEdits> row_edits(const ForwardInput& input, const 
   const std::vector<std::int64_t> columns = batch.real_columns(row, 0);
   const auto past_tokens = std::lower_bound(columns.begin(), columns.end(), batch.past) - columns.begin();
   EditScope scope{config, row, batch.rows, batch.past, batch.positions, 1, columns, past_tokens};
+  scope.only_step = input.step;
   return std::make_shared<const CompiledEdits>(input.edits, scope);
 }
 

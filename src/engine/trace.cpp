@@ -224,12 +224,35 @@ void Trace::Impl::refuse(const ValueRef& value, std::int64_t step) const {
 
 // ---- the public face
 
+namespace {
+
+// Requests that leave out different layers run in passes of their own, and could not stand at a point together.
+void check_route(const Request& first, const Request& other) {
+  const auto skips = [](const Request& request) {
+    std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> all;
+    for (const Edit& edit : request.edits) {
+      if (edit.skip_layers) all.emplace_back(edit.skip_layers->first, edit.skip_layers->second, edit.step.value_or(kEveryStep));
+    }
+    return all;
+  };
+  if (first.start_layer == other.start_layer && first.stop_after_layer == other.stop_after_layer &&
+      skips(first) == skips(other))
+    return;
+  fail<InvalidArgument>(
+      "trace",
+      "requests differ in start_layer, stop_after_layer or skip_layers, expected the same layers in all: they "
+      "stand at a point together; give each a trace of its own");
+}
+
+}  // namespace
+
 Trace::Trace(Engine& engine, std::vector<Request> requests) : impl_(std::make_unique<Impl>(engine)) {
   if (requests.empty()) fail<InvalidArgument>("trace", "there are no requests, expected at least one");
   if (!engine.idle())
     fail<InvalidArgument>("trace", "the engine has other work, expected an idle one: a trace has an engine to itself");
   for (std::vector<ValueView>& views : impl_->slots) views.resize(requests.size());
   try {
+    for (const Request& request : requests) check_route(requests.front(), request);
     for (Request& request : requests) {
       if (request.visitor) fail<InvalidArgument>("trace", "a request has a visitor, expected none: the trace is the visitor");
       if (request.sampling.num_beams > 1 || request.sampling.num_return_sequences > 1) {

@@ -73,12 +73,17 @@ class CompiledEdits::Compiler {
   void run() {
     for (index_ = 0; index_ < edits_.size(); ++index_) {
       const Edit& edit = edits_[index_];
+      const std::int64_t step = edit.step.value_or(edit.skip_layers ? kEveryStep : 0);
+      if (scope_.only_step && step >= 0 && step != *scope_.only_step) continue;
+      step_ = scope_.only_step && step >= 0 ? 0 : step;
+      check_step();
       if (edit.skip_layers) {
         skip(edit);
       } else {
-        write(edit);
+        write(edit, step_);
       }
     }
+    keep_what_lands();
   }
 
  private:
@@ -89,11 +94,11 @@ class CompiledEdits::Compiler {
     fail<InvalidArgument>("edits", "edit {} ({}): {}", index_, what, fmt::format(message, std::forward<Args>(args)...));
   }
 
-  void check_step(std::int64_t step) const {
-    if (step == kEveryStep) return;
-    if (step < 0 || step >= scope_.steps) {
-      refuse("step is {}, expected 0 to {} or every: the request makes {} step{} at most", step, scope_.steps - 1, scope_.steps,
-             scope_.steps == 1 ? "" : "s");
+  void check_step() const {
+    if (step_ == kEveryStep) return;
+    if (step_ < 0 || step_ >= scope_.steps) {
+      refuse("step is {}, expected 0 to {} or every: the request makes {} step{} at most", step_, scope_.steps - 1,
+             scope_.steps, scope_.steps == 1 ? "" : "s");
     }
   }
 
@@ -112,14 +117,10 @@ class CompiledEdits::Compiler {
       refuse("[{}, {}] is layers {} to {}, expected the first not to come after the last", edit.skip_layers->first,
              edit.skip_layers->second, first, last);
     }
-    const std::int64_t step = edit.step.value_or(kEveryStep);
-    check_step(step);
-    into_.skips_.push_back({index_, first, last, step});
+    into_.skips_.push_back({index_, first, last, step_});
   }
 
-  void write(const Edit& edit) {
-    const std::int64_t step = edit.step.value_or(0);
-    check_step(step);
+  void write(const Edit& edit, std::int64_t step) {
     check_operand(edit);
     std::vector<ValueRef> values;
     try {
@@ -159,30 +160,85 @@ class CompiledEdits::Compiler {
       if (indices.empty()) refuse("select.{} is empty, expected at least one index; leave it out for all", axis);
     }
 
-    Write write{index_, {row.same_as, value.layer}, edit.op, step, edit.number.value_or(0.0F), tensor, {}, {}, 0};
+    Write write{index_,
+                edit.value.find('*') != std::string::npos,
+                {row.same_as, value.layer},
+                edit.op,
+                step,
+                edit.number.value_or(0.0F),
+                tensor,
+                {},
+                {},
+                0};
     std::vector<std::int64_t> block;  // the shape of what is selected, row first
-    const std::optional<std::int64_t> own_row = select_row(edit, block);
+    const std::vector<std::int64_t> own_rows = select_row(edit, block);
     for (std::size_t a = 1; a < axes.size(); ++a) write.axes[a - 1] = select_axis(edit, axes[a], step, block);
-    if (tensor != nullptr) align(*tensor, block, own_row.value_or(0), write);
-    if (!own_row) return;  // another row of the batch
-    into_.points_[static_cast<std::size_t>(value.layer + 1)] |= bit(row.same_as);
-    into_.writes_pattern_ = into_.writes_pattern_ || row.layout == Layout::pattern;
-    into_.writes_.push_back(std::move(write));
+    if (tensor != nullptr) align(*tensor, block, 0, write);
+    for (const std::int64_t own_row : own_rows) {
+      if (tensor != nullptr) align(*tensor, block, own_row, write);
+      into_.writes_.push_back(write);
+    }
   }
 
-  // Where this row stands among the selected ones; nothing: it is not.
-  std::optional<std::int64_t> select_row(const Edit& edit, std::vector<std::int64_t>& block) const {
+  // Where this row stands among the selected ones: as often as it was selected.
+  std::vector<std::int64_t> select_row(const Edit& edit, std::vector<std::int64_t>& block) const {
     const auto found = edit.select.find("row");
     if (found == edit.select.end()) {
       block.push_back(scope_.rows);
-      return scope_.row;
+      return {scope_.row};
     }
     block.push_back(static_cast<std::int64_t>(found->second.size()));
-    std::optional<std::int64_t> own;
+    std::vector<std::int64_t> own;
     for (std::size_t i = 0; i < found->second.size(); ++i) {
-      if (index(found->second[i], scope_.rows, "row", "rows of the batch") == scope_.row) own = static_cast<std::int64_t>(i);
+      if (index(found->second[i], scope_.rows, "row", "rows of the batch") == scope_.row)
+        own.push_back(static_cast<std::int64_t>(i));
     }
     return own;
+  }
+
+  // A write at a point that the pass never comes to is refused, and never forgotten; a pattern reaches what runs.
+  void keep_what_lands() {
+    std::vector<Write> kept;
+    std::vector<bool> lands(edits_.size(), false);
+    for (const Write& write : into_.writes_) lands[write.edit] = lands[write.edit] || why_not(write).empty();
+    for (Write& write : into_.writes_) {
+      const std::string reason = why_not(write);
+      index_ = write.edit;
+      if (!reason.empty() && !(write.by_pattern && lands[write.edit])) {
+        refuse("{} is never computed: {}", full_name(write.at.id, write.at.layer), reason);
+      }
+      if (!reason.empty()) continue;
+      into_.points_[static_cast<std::size_t>(write.at.layer + 1)] |= bit(write.at.id);
+      into_.writes_pattern_ = into_.writes_pattern_ || info(write.at.id).layout == Layout::pattern;
+      kept.push_back(std::move(write));
+    }
+    into_.writes_ = std::move(kept);
+  }
+
+  // Why a write would land in no step; empty: it does. An edit of every step needs one: of the later ones, as many may be left
+  // out one by one as there are edits that say so.
+  [[nodiscard]] std::string why_not(const Write& write) const {
+    if (write.step != kEveryStep) return why_not(write.at, write.step);
+    const auto tried = static_cast<std::int64_t>(into_.skips_.size()) + 2;
+    std::string reason;
+    for (std::int64_t step = 0; step < std::min(scope_.steps, tried); ++step) {
+      reason = why_not(write.at, step);
+      if (reason.empty()) return {};
+    }
+    return reason;
+  }
+
+  [[nodiscard]] std::string why_not(const ValueRef& at, std::int64_t step) const {
+    const std::int64_t layers = scope_.config.n_layer, end = scope_.end_layer.value_or(layers);
+    const bool embeds = at.id == ValueId::token_embeddings || at.id == ValueId::embedding_norm_output;
+    const std::int64_t layer = at.layer >= 0 ? at.layer : embeds ? -1 : layers;  // -1: before all layers
+    if (step == 0 && scope_.first_layer > 0 && layer < scope_.first_layer) {
+      return fmt::format("the pass starts at layer {}", scope_.first_layer);
+    }
+    if (step == 0 && layer >= end && end < layers) return fmt::format("the pass stops after layer {}", end - 1);
+    const Passage passage = at.layer < 0 ? Passage::run : into_.passage(step, at.layer);
+    if (passage == Passage::run || (passage == Passage::skip_last && at.id == ValueId::layer_output)) return {};
+    return fmt::format("layer {} is left out by skip_layers", at.layer);
   }
 
   std::int64_t index(std::int64_t given, std::int64_t size, std::string_view axis, std::string_view what) const {
@@ -306,6 +362,7 @@ class CompiledEdits::Compiler {
   const Edits& edits_;
   const EditScope& scope_;
   std::size_t index_ = 0;
+  std::int64_t step_ = 0;
 };
 
 CompiledEdits::CompiledEdits(const Edits& edits, const EditScope& scope)

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,10 @@ struct EditScope {
   std::int64_t steps = 1;                   ///< forward calls at most, the prompt's included
   std::span<const std::int64_t> columns{};  ///< of the row's own tokens, past included, ascending; empty: all are
   std::int64_t past_tokens = 0;             ///< how many of them lie in the past
+  std::int64_t first_layer = 0;             ///< that the prompt's pass runs
+  std::optional<std::int64_t> end_layer{};  ///< one past the last that it runs; absent: all
+  /// The step of a generation that the prompt stands for: edits of other steps are left to calls of their own.
+  std::optional<std::int64_t> only_step{};
 };
 
 /// Immutable; applying is a matter of one request's rows and needs no lock.
@@ -60,6 +65,7 @@ class CompiledEdits {
   };
   struct Write {
     std::size_t edit;  // its place in the list
+    bool by_pattern;   // one of several that a pattern names
     ValueRef at;       // a point of the pass
     EditOp op;
     std::int64_t step;
