@@ -37,7 +37,7 @@ struct Line {
 constexpr std::string_view kWho = "batch";
 
 void read_options(Line& line, const std::string& text, const NamedTensors& tensors) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text);
   if (json.is_discarded()) asked_wrongly(kWho, "this is not JSON; each line is one object, as {{\"prompt\": \"All human\"}}");
   if (!json.is_object()) asked_wrongly(kWho, "found {}, expected an object, as {{\"prompt\": \"All human\"}}", shown(json));
   for (const auto& [key, value] : json.items()) {

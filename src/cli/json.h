@@ -9,6 +9,18 @@ namespace anthesis::cli {
 
 using Json = nlohmann::ordered_json;
 
+/// What a text says; discarded where it is no JSON, or nested deeper than anything that is asked for here.
+inline Json parse_json(std::string_view text) {
+  constexpr int kDeepest = 64;
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kDeepest;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, watch, false);
+  return too_deep ? Json(Json::value_t::discarded) : json;
+}
+
 /// On one line, without its end. Text is UTF-8; what is not becomes U+FFFD.
 inline std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 

@@ -78,7 +78,7 @@ int each_line(std::string_view who, const std::function<Json(const Json&)>& answ
   for (std::int64_t number = 1; source.line(text); ++number) {
     Json json;
     try {
-      json = answer(Json::parse(text, nullptr, false));
+      json = answer(parse_json(text));
     } catch (const UsageError& error) {
       json = Json::object();
       json["error"] = fmt::format("line {}: {}", number, error.what());

@@ -226,6 +226,18 @@ Edit random_edit(Random& random, const BloomConfig& config, std::int64_t length,
   return edit;
 }
 
+// A write inside a layer that another edit leaves out is refused: the layers then run.
+void drop_what_cannot_land(Engine& engine, Request& request) {
+  try {
+    engine.cancel(engine.submit(request));
+  } catch (const InvalidArgument& error) {
+    ASSERT_NE(std::string(error.what()).find("is never computed: layer"), std::string::npos) << error.what();
+    std::erase_if(request.edits, [](const Edit& edit) { return edit.skip_layers.has_value(); });
+  }
+  while (engine.step()) {
+  }
+}
+
 struct Answer {
   Result result;
   std::shared_ptr<Capture> capture;
@@ -280,8 +292,9 @@ TEST(Edits, LandInTheirOwnRowsOnly) {
       request.sampling.max_new_tokens = random.between(1, 9);
       for (std::int64_t n = random.between(0, 4); n > 0; --n, ++edits)
         request.edits.push_back(random_edit(random, config, length, request.sampling.max_new_tokens));
-      requests.push_back(request);
       Engine engine = world.engine();
+      drop_what_cannot_land(engine, request);
+      requests.push_back(request);
       auto [own, capture] = with_capture(request);
       alone.push_back({take(engine, engine.submit(own)), capture});
     }
