@@ -19,7 +19,7 @@ target_compile_definitions(test_house PRIVATE ANTHESIS_BINARY_DIR="${PROJECT_BIN
 add_dependencies(test_house anthesis_program)
 
 # C++ snippets of the documentation are whole programs: extracted, compiled, and run on the bundled model.
-foreach(page README.md docs/numbers.md docs/values.md docs/adapters.md)
+foreach(page README.md docs/numbers.md docs/values.md docs/edits.md docs/adapters.md)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${page})
   file(READ ${PROJECT_SOURCE_DIR}/${page} rest)
   string(MAKE_C_IDENTIFIER ${page} page)

@@ -179,7 +179,9 @@ std::string json_string(std::string_view text) {
 std::string number_json(float number) {
   if (std::isnan(number)) return R"("nan")";
   if (std::isinf(number)) return number > 0 ? R"("inf")" : R"("-inf")";
-  return fmt::format("{:#}", number);
+  std::string text = fmt::format("{}", number);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
 }
 
 std::string selection_json(const Selection& select) {
