@@ -1,5 +1,5 @@
 # Short programs over the public API, examples/NAME.cpp. The tests run each on the bundled model, where it exits with 0.
-set(ANTHESIS_EXAMPLES generate batch named_values forward logit_lens)
+set(ANTHESIS_EXAMPLES generate batch named_values forward logit_lens edits trace)
 if(TARGET anthesis)
   foreach(name ${ANTHESIS_EXAMPLES})
     add_executable(example_${name} examples/${name}.cpp)

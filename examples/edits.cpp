@@ -13,7 +13,8 @@ int main(int count, char** words) {
   if (!model->has_tokenizer()) return std::puts("this example needs a model with a tokenizer") < 0;
 
   anthesis::NamedTensors tensors;
-  tensors["direction"] = anthesis::Tensor({model->config().hidden_size}, 0.2F);
+  anthesis::Tensor& direction = tensors["direction"] = anthesis::Tensor({model->config().hidden_size});
+  for (std::size_t i = 0; i < direction.data.size(); ++i) direction.data[i] = i % 2 == 0 ? 1.5F : -1.5F;
   const char* recipes[] = {
       "[]",
       R"([{"value": "layers.0.mlp.mlp_output", "op": "zero", "step": "every"}])",
