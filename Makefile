@@ -34,6 +34,7 @@ python-env:
 python:
 	@tools/install-deps
 	@tools/python-env --must $(if $(TORCH),torch)
+	@echo 'Building the Python package (a few minutes the first time)'
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall .
 	@.venv/bin/python -c 'import anthesis; print("anthesis", anthesis.__version__, "is in .venv: .venv/bin/python")'
 
