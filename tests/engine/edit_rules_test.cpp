@@ -2,9 +2,13 @@
 // middle or end early, padding, callbacks, beams, and visitors that write when pages are few.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
+#include "../../fuzz/edits_input.h"
 #include "anthesis/anthesis.h"
 #include "support/effort.h"
 #include "support/random_model.h"
@@ -156,6 +160,18 @@ TEST(EditsJson, WhatIsWrongIsRefusedByTheEdit) {
   says(R"([{"value": "logits", "op": "set", "from": {"request": "x", "value": "logits", "y": 1}}])", "key \"y\" in from");
   says(std::string(100'000, '[') + std::string(100'000, ']'), "[edits]");
   says("[{\"value\": \"\xFF\", \"op\": \"zero\"}]", "[edits]");
+}
+
+TEST(EditsJson, EveryInputOfTheFuzzer) {
+  int taken = 0, refused = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(ANTHESIS_SOURCE_DIR) / "fuzz/corpus/edits")) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string input{std::istreambuf_iterator<char>(file), {}};
+    ++(try_edits(input) ? taken : refused);
+  }
+  EXPECT_GT(taken, 3);
+  EXPECT_GT(refused, 3);
 }
 
 // ---- against a model
