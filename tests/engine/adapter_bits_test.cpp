@@ -94,7 +94,8 @@ void expect_same(const Answer& alone, const Answer& batched, const std::string& 
 TEST(AdapterBits, EachRowIsItsSoloRun) {
   Random random(2026);
   std::int64_t steps = 0;
-  for (int round = 0; round < test::rounds(16, 600); ++round) {
+  const int all_rounds = test::rounds(16, 600);
+  for (int round = 0; round < all_rounds; ++round) {
     const test::TemporaryFolder folder;
     const test::Shape shape = test::random_shape(random);
     test::write_random_model(folder.path(), shape, random);
@@ -130,7 +131,7 @@ TEST(AdapterBits, EachRowIsItsSoloRun) {
       steps += engine.statistics().steps;
     }
   }
-  EXPECT_GT(steps, 200);
+  EXPECT_GT(steps, 20 * all_rounds) << "schedules that do something";
 }
 
 // B = 0 adds zeros: not a bit of any value changes. Checked in company of adapters that do change theirs.
