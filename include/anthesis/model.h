@@ -16,7 +16,7 @@
 namespace anthesis {
 
 struct LoadOptions {
-  DType dtype = DType::f32;  ///< the format of the weights in memory; only f32 yet, others are refused by name
+  DType dtype = DType::f32;  ///< the format of the matrices in memory, whatever the file's (anthesis/dtype.h)
   int threads = 0;           ///< that pack the weights; 0: one per processor this process may use
   std::string revision{};    ///< of a model named by hub id: a branch, tag or commit; empty: "main"
   /// Called now and then from the loading thread with the bytes packed so far and in all.
@@ -31,10 +31,10 @@ struct ModelInfo {
   DType dtype = DType::f32;                  ///< in memory
   std::int64_t parameters = 0;
   std::int64_t file_bytes = 0;
-  std::int64_t weight_bytes = 0;             ///< packed, in memory
-  std::vector<std::string> ignored;          ///< tensors of the file that are not used, each with the reason
-  std::string architecture;                  ///< config.json's, "BloomForCausalLM" where it says none
-  bool tied = true;                          ///< the head is the embedding's matrix
+  std::int64_t weight_bytes = 0;     ///< packed, in memory
+  std::vector<std::string> ignored;  ///< tensors of the file that are not used, each with the reason
+  std::string architecture;          ///< config.json's, "BloomForCausalLM" where it says none
+  bool tied = true;                  ///< the head is the embedding's matrix
 };
 
 class BloomForCausalLM;  // the forward pass; not part of the public API
@@ -46,6 +46,8 @@ class Model {
   /// `name` is a folder with config.json, or a hub id ("bigscience/bloom-560m") that lies in the local Hugging Face cache
   /// (HF_HUB_CACHE, HF_HOME). Throws LoadError; InvalidArgument on options that this build does not have.
   static std::shared_ptr<const Model> load(const std::string& name, const LoadOptions& options = {});
+  /// A model of this shape with random numbers, without files and tokenizer: something to measure.
+  static std::shared_ptr<const Model> random(const BloomConfig& config, const LoadOptions& options = {});
   /// Reads and checks everything but the weights' numbers: what `anthesis info` shows. Quick whatever the size.
   static ModelInfo inspect(const std::string& name, const LoadOptions& options = {}, BloomConfig* config = nullptr);
   /// The folder that a name stands for; throws LoadError where there is none.
@@ -70,11 +72,20 @@ class Model {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Instruction sets that this build has kernels for and this machine can run, slowest first: "scalar", "avx2", "avx512".
-/// ANTHESIS_ISA forces one of them for the process; all give the same bits.
+/// Instruction sets that this build has kernels for and this machine can run, slowest first: "scalar", "avx2", "avx512",
+/// "avx512_vnni", "avx512_bf16". ANTHESIS_ISA forces one of them for the process; all give the same bits, but for bf16 weights,
+/// where avx512_bf16 rounds on its own.
 std::vector<std::string> available_isas();
 /// The one in use. Throws InvalidArgument where ANTHESIS_ISA names one that cannot run here.
 std::string current_isa();
+/// What this machine can do at best, for the time that it was asked: on a shared machine both move by the minute.
+struct MachineLimits {
+  double read_bytes = 0;                      ///< a second, from memory
+  double operations = 0, operations_f32 = 0;  ///< a second, a multiply-add being two: in the format, and in f32
+};
+/// Measures for about a fifth of a second, with the instructions that the kernels of this format use. `threads` 0: one per
+/// processor.
+MachineLimits measure_limits(DType dtype, int threads = 0);
 /// "0.1.0"
 std::string_view version() noexcept;
 

@@ -185,6 +185,7 @@ int run_one(const Prompt& prompt, const Sampling& sampling, const ModelOptions& 
 int generate(const Arguments& arguments) {
   ModelOptions options;
   EditOptions edits;
+  options.own_dtype = true;
   SamplingArguments sampling_arguments;
   std::optional<std::string> text, ids, batch;
   CommandLine line("generate", "[MODEL] [-p TEXT | --ids IDS | --batch FILE] [options]", kAbout, kExamples);

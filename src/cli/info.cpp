@@ -20,7 +20,7 @@ constexpr std::string_view kAbout =
     "Says what a model is: its configuration, sizes, number formats and files, and which tensors of the files are not used, "
     "each\n"
     "with the reason. Checks everything but the weights' numbers, and is quick whatever the size. Also says which instruction\n"
-    "sets this machine can run (ANTHESIS_ISA chooses one; all give the same bits).";
+    "sets this machine can run (ANTHESIS_ISA chooses one).";
 
 constexpr std::string_view kExamples =
     "  anthesis info\n"

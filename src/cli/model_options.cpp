@@ -47,18 +47,11 @@ class LoadingBar {
   Clock::time_point due_ = Clock::now() + std::chrono::milliseconds(500);
 };
 
-void check_dtype(const CommandLine& line, const std::string& text) {
+DType read_dtype(const CommandLine& line, const std::string& text) {
+  if (const std::optional<DType> dtype = parse_dtype(text)) return *dtype;
   std::vector<std::string> names;
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::int8, DType::int4}) names.emplace_back(name(dtype));
-  const std::optional<DType> dtype = parse_dtype(text);
-  if (!dtype)
-    line.refuse(fmt::format("--dtype is \"{}\", expected {}{}", text, fmt::join(names, ", "), did_you_mean(text, names)));
-  if (*dtype != DType::f32) {
-    line.refuse(
-        fmt::format("--dtype is {0}, and this version has no {0} kernels yet: it computes in f32, "
-                    "from files in f32, f16 and bf16",
-                    text));
-  }
+  line.refuse(fmt::format("--dtype is \"{}\", expected {}{}", text, fmt::join(names, ", "), did_you_mean(text, names)));
 }
 
 }  // namespace
@@ -66,7 +59,9 @@ void check_dtype(const CommandLine& line, const std::string& text) {
 void add_model_options(CommandLine& line, ModelOptions& options) {
   line.group("Model and machine");
   line.text("--revision", "NAME", options.revision, "branch, tag or commit of a model named by hub id (main)");
-  line.text("--dtype", "TYPE", options.dtype, "number format of the weights in memory: f32, the only one yet");
+  line.text("--dtype", "TYPE", options.dtype,
+            options.own_dtype ? "number format of the weights in memory: f32, f16, bf16, int8, int4 (the file's own)"
+                              : "number format of the weights in memory: f32, f16, bf16, int8, int4 (f32)");
   line.integer("--threads", "N", options.threads, 1, kMostThreads,
                "threads to compute with (one per processor); no influence on results");
   line.flag("--json", options.json, "print JSON to standard output");
@@ -85,7 +80,7 @@ void add_engine_options(CommandLine& line, ModelOptions& options) {
 }
 
 void settle(const CommandLine& line, ModelOptions& options) {
-  if (options.dtype) check_dtype(line, *options.dtype);
+  if (options.dtype) (void)read_dtype(line, *options.dtype);
   if (!options.model) {
     options.model = Model::bundled().string();
     note("no model was named; this is the one that comes with the program, {}", *options.model);
@@ -94,6 +89,7 @@ void settle(const CommandLine& line, ModelOptions& options) {
 
 LoadOptions load_options(const ModelOptions& options) {
   LoadOptions load;
+  load.dtype = options.dtype ? parse_dtype(*options.dtype).value() : DType::f32;
   load.threads = static_cast<int>(options.threads);
   load.revision = options.revision.value_or("");
   return load;
@@ -109,6 +105,10 @@ EngineOptions engine_options(const ModelOptions& options) {
 
 std::shared_ptr<const Model> load(const ModelOptions& options) {
   LoadOptions load = load_options(options);
+  // A file that is f16 or bf16 throughout stays what it is; nothing is quantised unasked.
+  if (options.own_dtype && !options.dtype) {
+    load.dtype = parse_dtype(Model::inspect(*options.model, load).file_dtype).value_or(DType::f32);
+  }
   LoadingBar bar;
   load.progress = [&bar](std::int64_t done, std::int64_t total) {
     stop_if_interrupted();
@@ -163,7 +163,7 @@ std::filesystem::path tokenizer_folder(const ModelOptions& options) {
 std::string how_it_runs(const Model& model, const ModelOptions& options) {
   const ModelInfo& info = model.info();
   std::string text(name(info.dtype));
-  if (info.file_dtype != name(info.dtype)) text += fmt::format(" ({} in the file)", info.file_dtype);
+  if (!info.file_dtype.empty() && info.file_dtype != name(info.dtype)) text += fmt::format(" ({} in the file)", info.file_dtype);
   text += ", " + current_isa();
   if (options.threads > 0) text += fmt::format(", {} thread{}", options.threads, options.threads == 1 ? "" : "s");
   return text;

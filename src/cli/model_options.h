@@ -19,6 +19,7 @@ struct ModelOptions {
   std::optional<std::string> revision, dtype;
   std::optional<std::string> adapter;  ///< a folder or hub id; for the commands that run the model
   std::int64_t threads = 0;
+  bool own_dtype = false;  ///< of the command: without --dtype the file's own is taken, not f32
   bool json = false;
   /// Of the engine, for the commands that generate.
   std::int64_t kv_tokens = 0, rows_per_step = EngineOptions{}.rows_per_step;
@@ -31,7 +32,7 @@ void add_adapter_option(CommandLine& line, ModelOptions& options);
 /// Adds --kv-tokens and --rows-per-step.
 void add_engine_options(CommandLine& line, ModelOptions& options);
 
-/// To be called once after parsing: refuses what this version does not have, and puts the bundled model where none was
+/// To be called once after parsing: refuses a --dtype that there is not, and puts the bundled model where none was
 /// named, saying so.
 void settle(const CommandLine& line, ModelOptions& options);
 

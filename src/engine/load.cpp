@@ -1,6 +1,7 @@
-// Loading: joins checkpoint, packing, tokenizer and the forward pass. Weights are mapped, packed in slices, and each slice's
-// pages are let go, so that the peak stays near the packed size.
+// Loading: joins checkpoint, packing, tokenizer and the forward pass. Weights are mapped, packed in slices in the number format
+// that was asked for, and each slice's pages are let go, so that the peak stays near the packed size.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "anthesis/model.h"
 #include "checkpoint/checkpoint.h"
 #include "core/fail.h"
+#include "core/float_environment.h"
 #include "core/mapped_file.h"
 #include "core/thread_pool.h"
 #include "kernels/packed.h"
@@ -31,16 +33,22 @@ class Packer {
 
   // Packs a matrix. While it is at it, it compares the bytes with those of `twin` (may be null) and says whether all are equal.
   bool pack(const StoredTensor& tensor, const StoredTensor* twin, PackedMatrix& into) {
-    into = PackedMatrix(tensor.shape[0], tensor.shape[1]);
+    into = PackedMatrix(tensor.shape[0], tensor.shape[1], options_.dtype);
     const std::int64_t row_bytes = into.inputs * byte_size(file_dtype(tensor));
     const std::int64_t panels = into.panel_count();
     const std::int64_t slice = std::max<std::int64_t>(1, kSliceBytes / (row_bytes * kLanes));
     bool equal = twin != nullptr;
+    std::atomic<bool> whole = true;
     for (std::int64_t first = 0; first < panels; first += slice) {
       const std::int64_t last = std::min(first + slice, panels);
       pool_.run(last - first, [&](int, std::int64_t begin, std::int64_t end) {
-        pack_panels(into, tensor.bytes.data(), file_dtype(tensor), first + begin, first + end);
+        const std::byte* rows = tensor.bytes.data() + (first + begin) * kLanes * row_bytes;
+        if (!pack_panels(into, rows, file_dtype(tensor), first + begin, first + end)) whole = false;
       });
+      if (!whole) {
+        fail<LoadError>("load", "{} holds a number that {} cannot hold (in the file it is {}); load it in f32", tensor.name,
+                        name(options_.dtype), tensor.dtype);
+      }
       const std::int64_t begin = first * kLanes * row_bytes;
       const std::int64_t bytes = std::min(last * kLanes, into.outputs) * row_bytes - begin;
       const auto part = tensor.bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(bytes));
@@ -74,17 +82,29 @@ class Packer {
 };
 
 void check(const LoadOptions& options) {
-  if (options.dtype != DType::f32) {
-    fail<InvalidArgument>(
-        "load", "dtype {} is not supported by this version, expected f32 (any checkpoint dtype is widened to it exactly)",
-        name(options.dtype));
+  if (options.dtype > DType::int4) {
+    fail<InvalidArgument>("load", "dtype is {}, expected one of the enumeration", static_cast<int>(options.dtype));
   }
   if (options.threads < 0) fail<InvalidArgument>("load", "threads is {}, expected 0 (all processors) or more", options.threads);
 }
 
-ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& folder) {
+/// A matrix as it will be packed, without its numbers.
+PackedMatrix shape_of(const StoredTensor& tensor, DType dtype) {
+  PackedMatrix shape;
+  shape.outputs = tensor.shape[0];
+  shape.inputs = tensor.shape[1];
+  shape.dtype = dtype;
+  if (shape.inputs > kMostInputs && dtype != DType::f32 && dtype != DType::f16) {
+    fail<LoadError>("load", "{} has {} inputs, expected at most {} in {}; load it in f32", tensor.name, shape.inputs,
+                    kMostInputs, name(dtype));
+  }
+  return shape;
+}
+
+ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& folder, DType dtype) {
   ModelInfo info;
   info.folder = folder;
+  info.dtype = dtype;
   info.files = checkpoint.files();
   info.parameters = checkpoint.config().parameter_count();
   info.ignored = checkpoint.ignored();
@@ -94,14 +114,26 @@ ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& fo
   const auto add = [&](const std::string& weight) {
     const StoredTensor& tensor = checkpoint.tensor(weight);
     dtypes.insert(tensor.dtype);
-    const std::int64_t outputs = tensor.shape.size() == 2 ? round_up(tensor.shape[0], kLanes) : tensor.shape[0];
-    info.weight_bytes += outputs * (tensor.shape.size() == 2 ? tensor.shape[1] : 1) * 4;
+    info.weight_bytes += tensor.shape.size() == 2 ? shape_of(tensor, dtype).bytes() : tensor.shape[0] * 4;
   };
   for (const WeightShape& weight : weight_shapes(checkpoint.config())) add(weight.name);
   if (checkpoint.has_own_head() && checkpoint.config().tie_word_embeddings) add("lm_head.weight");
-  for (const std::string& dtype : dtypes) info.file_dtype += (info.file_dtype.empty() ? "" : ", ") + dtype;
+  for (const std::string& one : dtypes) info.file_dtype += (info.file_dtype.empty() ? "" : ", ") + one;
   for (const auto& file : info.files) info.file_bytes += static_cast<std::int64_t>(std::filesystem::file_size(file));
   return info;
+}
+
+/// Panels of numbers between -0.06 and 0.06, as wide as trained ones.
+void pack_random(const PackedMatrix& into, std::int64_t first, std::int64_t last) {
+  std::vector<float> rows(static_cast<std::size_t>(kLanes * into.inputs));
+  auto state = static_cast<std::uint32_t>(first * 2654435761 + into.outputs);
+  for (std::int64_t p = first; p < last; ++p) {
+    for (float& x : rows) {
+      state = state * 1664525U + 1013904223U;
+      x = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1.EB851EP-36F;
+    }
+    (void)pack_panels(into, reinterpret_cast<const std::byte*>(rows.data()), FileDType::f32, p, p + 1);
+  }
 }
 
 }  // namespace
@@ -119,11 +151,12 @@ Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const std::string& name, const LoadOptions& options) {
   check(options);
+  const FloatEnvironment environment;  // rounding is ours, whatever the caller has set
   auto impl = std::make_unique<Impl>();
   const std::filesystem::path folder = resolve(name, options.revision);
   const Checkpoint checkpoint = Checkpoint::open(folder);
   impl->config = checkpoint.config();
-  impl->info = describe(checkpoint, folder);
+  impl->info = describe(checkpoint, folder, options.dtype);
   if (std::filesystem::exists(folder / "tokenizer.json")) impl->tokenizer = Tokenizer::load(folder / "tokenizer.json");
 
   const StoredTensor* head = checkpoint.has_own_head() ? &checkpoint.tensor("lm_head.weight") : nullptr;
@@ -160,12 +193,37 @@ std::shared_ptr<const Model> Model::load(const std::string& name, const LoadOpti
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
+std::shared_ptr<const Model> Model::random(const BloomConfig& config, const LoadOptions& options) {
+  check(options);
+  const FloatEnvironment environment;
+  auto impl = std::make_unique<Impl>();
+  impl->config = config;
+  impl->info.dtype = options.dtype;
+  impl->info.parameters = config.parameter_count();
+  impl->info.architecture = "BloomForCausalLM";
+  ThreadPool pool(options.threads);
+  for (const WeightShape& weight : weight_shapes(config)) {
+    if (weight.name == "lm_head.weight") continue;
+    if (weight.shape.size() == 1) {
+      const float number = weight.name.ends_with("norm.weight") || weight.name == "ln_f.weight" ? 1.0F : 0.01F;
+      impl->weights.vectors[weight.name].assign(static_cast<std::size_t>(weight.shape[0]), number);
+      impl->info.weight_bytes += weight.shape[0] * 4;
+      continue;
+    }
+    PackedMatrix& matrix = impl->weights.matrices[weight.name] = PackedMatrix(weight.shape[0], weight.shape[1], options.dtype);
+    impl->info.weight_bytes += matrix.bytes();
+    pool.run(matrix.panel_count(), [&](int, std::int64_t first, std::int64_t last) { pack_random(matrix, first, last); });
+  }
+  impl->network = std::make_unique<BloomForCausalLM>(impl->config, impl->weights);
+  return std::shared_ptr<const Model>(new Model(std::move(impl)));
+}
+
 ModelInfo Model::inspect(const std::string& name, const LoadOptions& options, BloomConfig* config) {
   check(options);
   const std::filesystem::path folder = resolve(name, options.revision);
   const Checkpoint checkpoint = Checkpoint::open(folder);
   if (config != nullptr) *config = checkpoint.config();
-  return describe(checkpoint, folder);
+  return describe(checkpoint, folder, options.dtype);
 }
 
 std::filesystem::path Model::resolve(const std::string& name, const std::string& revision) {

@@ -15,9 +15,11 @@ static_assert(kLanes == 16 && kPageTokens == 64 && kKRanges == 8, "the leaf func
 
 namespace {
 
-constexpr std::int64_t kFewNumbers = 4096;   // done on the caller's thread: waking another takes longer
-constexpr std::int64_t kPiece = 2048;        // numbers of a row that are one item of work
-constexpr std::int64_t kAttentionRows = 24;  // query rows that share a page while it is in the nearest cache
+constexpr std::int64_t kFewNumbers = 4096;                     // done on the caller's thread: waking another takes longer
+constexpr std::int64_t kPiece = 2048;                          // numbers of a row that are one item of work
+constexpr std::int64_t kBlockRows = 24;                        // that a linear takes at once
+constexpr std::int64_t kEnteredBytes = std::int64_t{4} << 20;  // of rows, gone through once per group of panels
+constexpr std::int64_t kAttentionRows = 24;                    // query rows that share a page while it is in the nearest cache
 
 /// Calls body(row, first column, columns) for pieces of all rows, divided among threads.
 template <class Body>
@@ -33,6 +35,19 @@ void for_pieces(ThreadPool& pool, Matrix x, const Body& body) noexcept {
     share(0, 0, x.rows * pieces);
   } else {
     pool.run(x.rows * pieces, share);
+  }
+}
+
+/// Calls body(row) for all rows, divided among threads.
+template <class Body>
+void for_rows(ThreadPool& pool, Matrix x, const Body& body) noexcept {
+  const auto share = [&](int, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) body(row);
+  };
+  if (x.rows * x.cols <= kFewNumbers) {
+    share(0, 0, x.rows);
+  } else {
+    pool.run(x.rows, share);
   }
 }
 
@@ -96,15 +111,30 @@ void for_share(std::span<const AttentionJob> jobs, std::int64_t heads, std::int6
 
 }  // namespace
 
+Device::Device(const kernels::Table& table, ThreadPool& pool) : table_(table), pool_(pool), entered_(kEnteredBytes / 4) {}
+
 void Device::linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
-  pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
-    table_.linear(x, {w.panels.data(), w.inputs, w.outputs, first, last}, y);
-  });
+  const kernels::Linear& kernel = table_.linear[static_cast<std::size_t>(w.dtype)];
+  const std::int64_t row_bytes = kernel.row_bytes(w.inputs), fit = kEnteredBytes / (row_bytes + 1);
+  // Whole blocks of the kernels' where more than one fits.
+  const std::int64_t at_once = fit < kBlockRows ? std::max<std::int64_t>(fit, 1) : fit / kBlockRows * kBlockRows;
+  auto* entered = reinterpret_cast<std::byte*>(entered_.data());
+  for (std::int64_t top = 0; top < x.rows; top += at_once) {
+    const Matrix part = x.slice(top, std::min(at_once, x.rows - top));
+    kernels::Rows rows{reinterpret_cast<const std::byte*>(part.data), part.rows, part.stride * 4};
+    if (kernel.enter != nullptr) {
+      rows = {entered, part.rows, row_bytes};
+      for_rows(pool_, part, [&](std::int64_t r) { kernel.enter(part.row(r), w.inputs, entered + r * row_bytes); });
+    }
+    pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
+      kernel.multiply(rows, {w.panels(), w.panel_bytes(), w.inputs, w.outputs, first, last}, y.slice(top, part.rows));
+    });
+  }
 }
 
 void Device::add_product(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
   pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
-    table_.add_product(x, {w.panels.data(), w.inputs, w.outputs, first, last}, y);
+    table_.add_product(x, {w.panels(), w.panel_bytes(), w.inputs, w.outputs, first, last}, y);
   });
 }
 
@@ -141,21 +171,12 @@ void Device::scatter(Matrix from, const std::int32_t* columns, Matrix to) const 
 
 void Device::gather(const PackedMatrix& from, const std::int32_t* ids, Matrix out) const noexcept {
   for_pieces(pool_, out, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
-    const float* column = from.panel(ids[row] / kLanes) + ids[row] % kLanes;
-    float* to = out.row(row);
-    for (std::int64_t k = first; k < first + count; ++k) to[k] = column[k * kLanes];
+    unpack(from, ids[row], first, count, out.row(row) + first);
   });
 }
 
 void Device::layer_norm(Matrix x, const float* weight, const float* bias, float epsilon, Matrix y) const noexcept {
-  const auto share = [&](int, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) table_.layer_norm(x.row(row), weight, bias, epsilon, x.cols, y.row(row));
-  };
-  if (x.rows * x.cols <= kFewNumbers) {
-    share(0, 0, x.rows);
-  } else {
-    pool_.run(x.rows, share);
-  }
+  for_rows(pool_, x, [&](std::int64_t row) { table_.layer_norm(x.row(row), weight, bias, epsilon, x.cols, y.row(row)); });
 }
 
 void Device::gelu(Matrix x) const noexcept {

@@ -41,12 +41,13 @@ struct AttentionBias {
   float scale = 1.0F;             ///< 1 / sqrt(head_dim) in float32
 };
 
-/// Immutable but for the threads; one pass at a time.
+/// Immutable but for the threads and scratch of its own; one pass at a time.
 class Device {
  public:
-  Device(const kernels::Table& table, ThreadPool& pool) noexcept : table_(table), pool_(pool) {}
+  /// Keeps references. Throws std::bad_alloc.
+  Device(const kernels::Table& table, ThreadPool& pool);
 
-  /// y[r][n] = fold of x[r] . w[n]; y is [rows, outputs].
+  /// y[r][n] = fold of x[r] . w[n]; y is [rows, outputs]. The format of w decides how (docs/numbers.md).
   void linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept;
   /// y[r][n] += x[r] . w[n] for w in f32 of few inputs: summed in one chain over all of them, from 0, then added.
   void add_product(Matrix x, const PackedMatrix& w, Matrix y) const noexcept;
@@ -98,6 +99,7 @@ class Device {
  private:
   const kernels::Table& table_;
   ThreadPool& pool_;
+  FloatBuffer entered_;  // rows in the form that a format takes, untouched in f32
 };
 
 }  // namespace anthesis

@@ -1,4 +1,5 @@
-// Which kernels run: chosen once, at first use. ANTHESIS_ISA=scalar|avx2|avx512 forces one.
+// Which kernels run: chosen once, at first use. ANTHESIS_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16 forces
+// one.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Sixteen floats in two registers of AVX2, with FMA. The operations are defined in lanes_scalar.h.
+// Sixteen floats in two registers of AVX2, with FMA and F16C. The operations are defined in lanes_scalar.h.
 #pragma once
 
 #include <immintrin.h>
@@ -13,6 +13,8 @@ struct Avx2Lanes {
 
   static constexpr int kTileRows = 6;  // 6 rows x 1 panel: 12 of 16 registers
   static constexpr int kAccumulators = 6;
+  static constexpr int kWideTileRows = 4;
+  static constexpr int kWideAccumulators = 4;
 
   static Avx2Lanes load(const float* from) noexcept { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
   static Avx2Lanes load_first(const float* from, std::int64_t count, float fill) noexcept {
@@ -23,6 +25,22 @@ struct Avx2Lanes {
             _mm256_blendv_ps(rest, _mm256_maskload_ps(from + 8, second), _mm256_castsi256_ps(second))};
   }
   static Avx2Lanes broadcast(float x) noexcept { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+  static Avx2Lanes load_half(const std::uint16_t* from) noexcept {
+    return {_mm256_cvtph_ps(load_8(from)), _mm256_cvtph_ps(load_8(from + 8))};
+  }
+  static Avx2Lanes load_bfloat(const std::uint16_t* from) noexcept {
+    const auto widen = [](__m128i words) noexcept {
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(words), 16));
+    };
+    return {widen(load_8(from)), widen(load_8(from + 8))};
+  }
+  static void load_bfloat_pairs(const std::uint16_t* from, Avx2Lanes& even, Avx2Lanes& odd) noexcept {
+    const auto* pairs = reinterpret_cast<const __m256i*>(from);
+    const __m256i low = _mm256_loadu_si256(pairs), high = _mm256_loadu_si256(pairs + 1);
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
+    even = {_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16))};
+    odd = {_mm256_castsi256_ps(_mm256_and_si256(low, upper)), _mm256_castsi256_ps(_mm256_and_si256(high, upper))};
+  }
   static Avx2Lanes zero() noexcept { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static Avx2Lanes count_up() noexcept {
     return {_mm256_setr_ps(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_ps(8, 9, 10, 11, 12, 13, 14, 15)};
@@ -37,6 +55,7 @@ struct Avx2Lanes {
   }
 
  private:
+  static __m128i load_8(const std::uint16_t* from) noexcept { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
   /// All bits of lanes 0 .. count - 1.
   static __m256i mask(std::int64_t count) noexcept {
     const int n = count < 0 ? 0 : count > 8 ? 8 : static_cast<int>(count);

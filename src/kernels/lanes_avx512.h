@@ -13,18 +13,32 @@ struct Avx512Lanes {
 
   static constexpr int kTileRows = 6;  // 6 rows x 4 panels: 24 of 32 registers
   static constexpr int kAccumulators = 24;
+  static constexpr int kWideTileRows = 6;  // 6 x 3, and 6 of weights
+  static constexpr int kWideAccumulators = 18;
 
   static Avx512Lanes load(const float* from) noexcept { return {_mm512_loadu_ps(from)}; }
   static Avx512Lanes load_first(const float* from, std::int64_t count, float fill) noexcept {
     return {_mm512_mask_loadu_ps(_mm512_set1_ps(fill), mask(count), from)};
   }
   static Avx512Lanes broadcast(float x) noexcept { return {_mm512_set1_ps(x)}; }
+  static Avx512Lanes load_half(const std::uint16_t* from) noexcept { return {_mm512_cvtph_ps(load_16(from))}; }
+  static Avx512Lanes load_bfloat(const std::uint16_t* from) noexcept {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_16(from)), 16))};
+  }
+  static void load_bfloat_pairs(const std::uint16_t* from, Avx512Lanes& even, Avx512Lanes& odd) noexcept {
+    const __m512i pairs = _mm512_loadu_si512(from);
+    even = {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
+    odd = {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
+  }
   static Avx512Lanes zero() noexcept { return {_mm512_setzero_ps()}; }
   static Avx512Lanes count_up() noexcept { return {_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}; }
   void store(float* to) const noexcept { _mm512_storeu_ps(to, all); }
   void store_first(float* to, std::int64_t count) const noexcept { _mm512_mask_storeu_ps(to, mask(count), all); }
 
  private:
+  static __m256i load_16(const std::uint16_t* from) noexcept {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
   static __mmask16 mask(std::int64_t count) noexcept {
     return count >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << (count < 0 ? 0 : count)) - 1U);
   }

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/halves.h"
+
 namespace anthesis::kernels {
 namespace {
 
@@ -15,6 +17,8 @@ struct ScalarLanes {
 
   static constexpr int kTileRows = 4;      // rows of the largest register tile
   static constexpr int kAccumulators = 4;  // Lanes that a register tile may hold
+  static constexpr int kWideTileRows = 4;  // the same where weights and inputs take two Lanes each
+  static constexpr int kWideAccumulators = 4;
 
   static ScalarLanes load(const float* from) noexcept {
     ScalarLanes y;
@@ -31,6 +35,24 @@ struct ScalarLanes {
     ScalarLanes y;
     for (int l = 0; l < 16; ++l) y.at[l] = x;
     return y;
+  }
+  /// 16 numbers of 16 bits, widened.
+  static ScalarLanes load_half(const std::uint16_t* from) noexcept {
+    ScalarLanes y;
+    for (int l = 0; l < 16; ++l) y.at[l] = from_half(from[l]);
+    return y;
+  }
+  static ScalarLanes load_bfloat(const std::uint16_t* from) noexcept {
+    ScalarLanes y;
+    for (int l = 0; l < 16; ++l) y.at[l] = from_bfloat(from[l]);
+    return y;
+  }
+  /// 16 pairs.
+  static void load_bfloat_pairs(const std::uint16_t* from, ScalarLanes& even, ScalarLanes& odd) noexcept {
+    for (int l = 0; l < 16; ++l) {
+      even.at[l] = from_bfloat(from[2 * l]);
+      odd.at[l] = from_bfloat(from[2 * l + 1]);
+    }
   }
   static ScalarLanes zero() noexcept { return broadcast(0.0F); }
   /// 0, 1, ... 15

@@ -1,81 +1,151 @@
-// y = x . w over packed panels: one family for every number of rows.
+// y = x . w over packed panels: one family for every number format and every number of rows.
 //
 // A block of rows meets a group of panels range by range of K (see kKRanges), so that the range's weights are read into the
-// nearest cache once per block, and the sums of ranges wait for their neighbours in a small array on the stack.
+// nearest cache once per block; the sums of ranges wait for their neighbours in a small array on the stack.
+//
+// A Format says how a range is summed: formats.h has those that take their inputs one step after the other, quantised.h those
+// with scales.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/matrix.h"
+#include "kernels/layout.h"
 #include "kernels/table.h"
 #include "kernels/tile.h"
 
 namespace anthesis::kernels {
 namespace {
 
-inline constexpr std::int64_t kRanges = 8;
 inline constexpr std::int64_t kBlockRows = 24;
-inline constexpr std::int64_t kAhead = 16;                              // inputs
-inline constexpr std::int64_t kResidentFloats = std::int64_t{1} << 20;  // of x, gone through once per group of panels
+inline constexpr std::int64_t kPartWidth = 64;  // columns of the largest group of panels
 
-/// At most kBlockRows rows times `group` panels, of whose columns the first y.cols are outputs.
-template <class Lanes>
-inline void linear_block(Matrix x, const float* panels, int group, Matrix y) noexcept {
-  constexpr std::int64_t kWidth = 64;
-  alignas(64) float waiting[3][kBlockRows][kWidth];  // sums of one range, of two, of four
-  alignas(64) float sums[Lanes::kTileRows][kWidth];
-  const int most = most_rows<Lanes>(group);
-  for (std::int64_t range = 0; range < kRanges; ++range) {
-    const std::int64_t begin = x.cols * range / kRanges, end = x.cols * (range + 1) / kRanges;
-    // One tile reads as fast as memory gives, and is helped most by what lies a little ahead. Several tiles leave time to fetch
-    // the next range of weights, or the first one of the next panels.
-    const float* next = panels + (x.rows <= most ? begin + kAhead : range + 1 < kRanges ? end : group * x.cols) * 16;
-    for (std::int64_t m = 0, rows = 0; m < x.rows; m += rows) {
-      // Even tiles: one that is much smaller than the others would load as many weights for less.
-      const std::int64_t tiles = (x.rows - m + most - 1) / most;
-      rows = (x.rows - m + tiles - 1) / tiles;
-      const bool waits = range % 2 == 0;
-      multiply<Lanes>(rows, group,
-                      {.x = x.data + m * x.stride + begin,
-                       .x_stride = x.stride,
-                       .w = {.data = panels + begin * 16, .step = 16, .group = x.cols * 16, .next = next},
-                       .count = end - begin,
-                       .sums = waits ? waiting[0][m] : sums[0],
-                       .sums_stride = kWidth,
-                       .fresh = true,
-                       .skip_zeros = false});
-      if (waits) continue;
-      // An odd range completes a pair, 3 and 7 a pair of pairs, 7 the whole: ((0+1)+(2+3))+((4+5)+(6+7)).
-      for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t n = 0; n < group * 16; n += 16) {
-          Lanes sum = Lanes::load(sums[r] + n);
-          int level = 0;
-          for (; range >> level & 1; ++level) sum = Lanes::load(waiting[level][m + r] + n) + sum;
-          if (level < 3) {
-            sum.store(waiting[level][m + r] + n);
-          } else {
-            store_lanes(sum, y.data + (m + r) * y.stride + n, y.cols - n);
-          }
-        }
-      }
+/// What a tile does: some rows times some panels over one range of K, and the fold with the ranges before it.
+struct Part {
+  const std::byte* x = nullptr;  ///< the first row, at the range's first input
+  std::int64_t x_stride = 0;     ///< bytes
+  const std::byte* w = nullptr;  ///< the first panel, at the range's first step
+  std::int64_t panel_bytes = 0;
+  const std::byte* next = nullptr;  ///< laid out like w and read after it: fetched meanwhile. Any address will do.
+  std::int64_t inputs = 0;          ///< of the range
+  // Of formats with scales, at the range's first group:
+  const std::byte* w_scales = nullptr;  ///< of the first panel
+  const std::byte* x_scales = nullptr;  ///< of the first row, x_stride from row to row
+  std::int64_t range = 0;
+  float* waiting = nullptr;  ///< [3][kBlockRows][kPartWidth], at the first row: sums of one range, of two, of four
+  Matrix y;                  ///< of the first row and column; cols may end within a panel
+};
+
+/// An odd range completes a pair, 3 and 7 a pair of pairs, 7 the whole: ((0+1)+(2+3))+((4+5)+(6+7)).
+template <class Lanes, int kRows, int kColumns>
+[[gnu::always_inline]] inline void fold(Lanes (&sums)[kRows][kColumns], const Part& p) noexcept {
+  int level = 0;
+  for (; p.range >> level & 1; ++level) {
+    const float* earlier = p.waiting + level * kBlockRows * kPartWidth;
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) sums[m][n] = Lanes::load(earlier + m * kPartWidth + n * 16) + sums[m][n];
+    }
+  }
+  const bool waits = level < 3, whole = p.y.cols >= kColumns * 16;
+  float* to = waits ? p.waiting + level * kBlockRows * kPartWidth : p.y.data;
+  const std::int64_t stride = waits ? kPartWidth : p.y.stride;
+  if (waits || whole) {
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) sums[m][n].store(to + m * stride + n * 16);
+    }
+  } else {
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) store_lanes(sums[m][n], to + m * stride + n * 16, p.y.cols - n * 16);
     }
   }
 }
 
-template <class Lanes>
-void linear(Matrix x, const PanelRange& w, Matrix y) noexcept {
-  const std::int64_t blocks = kResidentFloats / (w.inputs + 1) / kBlockRows;
-  const std::int64_t resident = (blocks < 1 ? 1 : blocks) * kBlockRows;
-  for (std::int64_t top = 0; top < x.rows; top += resident) {
-    const std::int64_t bottom = x.rows - top < resident ? x.rows : top + resident;
-    const int most = most_columns<Lanes>(bottom - top);
-    for (std::int64_t p = w.first; p < w.last; p += most) {
-      const int group = w.last - p < most ? static_cast<int>(w.last - p) : most;
-      for (std::int64_t m = top; m < bottom; m += kBlockRows) {
-        const std::int64_t rows = bottom - m < kBlockRows ? bottom - m : kBlockRows;
-        linear_block<Lanes>({x.data + m * x.stride, rows, w.inputs, x.stride}, w.panels + p * w.inputs * 16, group,
-                            {y.data + m * y.stride + p * 16, rows, w.outputs - p * 16, y.stride});
-      }
+template <class Format>
+constexpr int columns_for(std::int64_t rows) noexcept {
+  const int fit = Format::kAccumulators / static_cast<int>(rows < Format::kTileRows ? rows : Format::kTileRows);
+  return fit < 1 ? 1 : fit > 4 ? 4 : fit;
+}
+template <class Format>
+constexpr int rows_for(int columns) noexcept {
+  const int fit = Format::kAccumulators / columns;
+  return fit < Format::kTileRows ? fit : Format::kTileRows;
+}
+
+template <class Format, int kRows, int kColumns>
+[[gnu::noinline]] void part(const Part& p) noexcept {
+  typename Format::Lanes sums[kRows][kColumns];
+  Format::sum_up(p, sums);
+  fold(sums, p);
+}
+template <class Format, int kRows, int kColumns>
+[[gnu::always_inline]] inline void part_of_columns(int columns, const Part& p) noexcept {
+  if constexpr (kColumns > 1) {
+    if (columns < kColumns) return part_of_columns<Format, kRows, kColumns - 1>(columns, p);
+  }
+  part<Format, kRows, kColumns>(p);
+}
+/// Runs the tile of this size: rows <= kTileRows, columns <= columns_for(rows).
+template <class Format, int kRows>
+[[gnu::always_inline]] inline void part_of_rows(std::int64_t rows, int columns, const Part& p) noexcept {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return part_of_rows<Format, kRows - 1>(rows, columns, p);
+  }
+  part_of_columns<Format, kRows, columns_for<Format>(kRows)>(columns, p);
+}
+
+/// At most kBlockRows rows times `group` panels, of whose columns the first y.cols are outputs.
+template <class Format>
+void linear_block(const Rows& x, std::int64_t inputs, const std::byte* panels, std::int64_t panel_bytes, int group,
+                  Matrix y) noexcept {
+  constexpr Layout layout = Format::kLayout;
+  alignas(64) float waiting[3][kBlockRows][kPartWidth];
+  const int most = rows_for<Format>(group);
+  const std::int64_t all_steps = panel_steps(layout, inputs);
+  std::int64_t step = 0, scale = 0;
+  for (std::int64_t range = 0; range < kRanges; ++range) {
+    const std::int64_t count = range_begin(inputs, range + 1) - range_begin(inputs, range);
+    const std::int64_t steps = ceil_div(count, layout.step_inputs);
+    // What is read next: the next range of these panels, or the first one of the next panels.
+    const std::byte* next = panels + (range + 1 < kRanges ? (step + steps) * layout.step_bytes : group * panel_bytes);
+    for (std::int64_t m = 0, rows = 0; m < x.rows; m += rows) {
+      // Even tiles: one that is much smaller than the others would load as many weights for less.
+      const std::int64_t tiles = (x.rows - m + most - 1) / most;
+      rows = (x.rows - m + tiles - 1) / tiles;
+      const std::byte* row = x.data + m * x.stride;
+      part_of_rows<Format, Format::kTileRows>(rows, group,
+                                              {.x = row + step * layout.step_inputs * Format::kInputBytes,
+                                               .x_stride = x.stride,
+                                               .w = panels + step * layout.step_bytes,
+                                               .panel_bytes = panel_bytes,
+                                               .next = next,
+                                               .inputs = count,
+                                               .w_scales = panels + all_steps * layout.step_bytes + scale * 32,
+                                               .x_scales = row + Format::scales_at(all_steps) + scale * 8,
+                                               .range = range,
+                                               .waiting = waiting[0][m],
+                                               .y = {y.data + m * y.stride, rows, y.cols, y.stride}});
+    }
+    step += steps;
+    if constexpr (layout.group > 0) scale += ceil_div(count, layout.group);
+  }
+}
+
+template <class Format>
+void linear(const Rows& x, const PanelRange& w, Matrix y) noexcept {
+  const int most = columns_for<Format>(x.rows);
+  for (std::int64_t p = w.first; p < w.last; p += most) {
+    const int group = w.last - p < most ? static_cast<int>(w.last - p) : most;
+    for (std::int64_t m = 0; m < x.rows; m += kBlockRows) {
+      const std::int64_t rows = x.rows - m < kBlockRows ? x.rows - m : kBlockRows;
+      linear_block<Format>({x.data + m * x.stride, rows, x.stride}, w.inputs, w.panels + p * w.panel_bytes, w.panel_bytes,
+                           group, {y.data + m * y.stride + p * 16, rows, w.outputs - p * 16, y.stride});
     }
   }
 }

@@ -1,13 +1,13 @@
-// The packed layout of a weight matrix: one for all instruction sets.
+// The packed layout of a weight matrix: one for all instruction sets. kernels/layout.h says how each number format lies in it.
 //
-// [outputs, inputs] is cut into panels of 16 outputs. A panel is [inputs][16]: the 16 weights that meet input k lie side by
-// side, so a kernel's 16 lanes are 16 outputs and k runs sequentially. Outputs past the last are zero. Panels follow one
-// another.
+// [outputs, inputs] is cut into panels of 16 outputs, so a kernel's 16 lanes are 16 outputs and inputs run sequentially.
+// Outputs past the last are zero. Panels follow one another.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "anthesis/dtype.h"
 #include "core/aligned_buffer.h"
 #include "core/kv_view.h"
 
@@ -17,24 +17,38 @@ namespace anthesis {
 enum class FileDType : std::uint8_t { f32, f16, bf16 };
 constexpr std::int64_t byte_size(FileDType dtype) noexcept { return dtype == FileDType::f32 ? 4 : 2; }
 
+/// Inputs that a matrix may have where its rows are rounded or quantised as they enter: a row has to fit into scratch.
+inline constexpr std::int64_t kMostInputs = std::int64_t{1} << 19;
+
 /// Owns the panels. Filled once, then immutable and shared by all threads.
 struct PackedMatrix {
-  FloatBuffer panels;
+  FloatBuffer storage;  ///< bytes, whatever the format
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
+  DType dtype = DType::f32;
 
   PackedMatrix() = default;
-  PackedMatrix(std::int64_t outputs_, std::int64_t inputs_);
+  /// Throws std::bad_alloc where that is too much or less than nothing.
+  PackedMatrix(std::int64_t outputs_, std::int64_t inputs_, DType dtype_ = DType::f32);
 
   [[nodiscard]] std::int64_t panel_count() const noexcept { return (outputs + kLanes - 1) / kLanes; }
-  [[nodiscard]] float* panel(std::int64_t p) const noexcept { return panels.data() + p * inputs * kLanes; }
-  [[nodiscard]] std::int64_t bytes() const noexcept { return panel_count() * inputs * kLanes * 4; }
+  [[nodiscard]] std::int64_t panel_bytes() const noexcept;
+  [[nodiscard]] std::byte* panels() const noexcept { return reinterpret_cast<std::byte*>(storage.data()); }
+  [[nodiscard]] std::byte* panel(std::int64_t p) const noexcept { return panels() + p * panel_bytes(); }
+  [[nodiscard]] std::int64_t bytes() const noexcept { return panel_count() * panel_bytes(); }
 };
 
-/// Fills panels [first, last) from `source`, the matrix's rows [outputs, inputs] as a file stores them (any alignment).
-/// Widening 16-bit numbers is exact. May be called for disjoint panels from many threads.
-void pack_panels(const PackedMatrix& into, const std::byte* source, FileDType dtype, std::int64_t first,
-                 std::int64_t last) noexcept;
+/// Fills panels [first, last) from `source`, the matrix's rows from output 16 * first on, [.., inputs], as a file stores them
+/// (any alignment).
+/// Widening 16-bit numbers is exact; a format with fewer bits rounds to the nearest, ties to even. May be called for disjoint
+/// panels from many threads. False where a number is not in the format: too large for f16 or bf16, or not finite and the format
+/// is int8 or int4.
+[[nodiscard]] bool pack_panels(const PackedMatrix& into, const std::byte* source, FileDType dtype, std::int64_t first,
+                               std::int64_t last) noexcept;
+
+/// `count` numbers of a row of the matrix, from input `first` on, as float32: exact, but for int8 and int4, where each is
+/// rounded once.
+void unpack(const PackedMatrix& from, std::int64_t output, std::int64_t first, std::int64_t count, float* into) noexcept;
 
 /// `count` stored numbers as float32.
 void widen(const std::byte* source, FileDType dtype, std::int64_t count, float* into) noexcept;

@@ -68,6 +68,21 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
   });
 }
 
+/// Eight streams, so that the machine's prefetching has as much to do as it can.
+template <class Lanes>
+float read(const float* x, std::int64_t count) noexcept {
+  constexpr std::int64_t streams = 8;
+  Lanes sums[streams];
+  for (Lanes& one : sums) one = Lanes::zero();
+  const std::int64_t stream = count / streams / 16 * 16;
+  for (std::int64_t i = 0; i < stream; i += 16) {
+#pragma GCC unroll 8
+    for (std::int64_t s = 0; s < streams; ++s) sums[s] = sums[s] + Lanes::load(x + s * stream + i);
+  }
+  for (std::int64_t s = 1; s < streams; ++s) sums[0] = sums[0] + sums[s];
+  return sum(sums[0]);
+}
+
 /// The highest score counts as at least this, which is half of what masked scores are: so e of a masked score is 0 whatever
 /// the row holds, and a row's pattern does not depend on how many masked keys stand behind those it sees. (A row that sees
 /// nothing has no pattern: 0 / 0, NaN.)

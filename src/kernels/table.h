@@ -1,9 +1,11 @@
 // The leaf functions of one instruction set. A Device owns the loops over threads; these own the numbers.
 //
-// A leaf function allocates nothing, starts no thread and keeps no state. All tables return the same bits.
+// A leaf function allocates nothing, starts no thread and keeps no state. All tables return the same bits, but for bf16, whose
+// dot instructions round on their own.
 // Files compiled for an instruction set include this header, so it takes data only, no library: see lanes_scalar.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/matrix.h"
@@ -30,19 +32,39 @@ struct AttentionPart {
   bool masked = false;  ///< head_mask is to be multiplied in
 };
 
-/// Panels [first, last) of a packed matrix.
+/// Rows as a product takes them: float32, or what a format makes of them as they enter.
+struct Rows {
+  const std::byte* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t stride = 0;  ///< bytes
+};
+
+/// Panels [first, last) of a packed matrix (kernels/layout.h).
 struct PanelRange {
-  const float* panels = nullptr;  ///< of the whole matrix
+  const std::byte* panels = nullptr;  ///< of the whole matrix
+  std::int64_t panel_bytes = 0;
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
   std::int64_t first = 0;
   std::int64_t last = 0;
 };
 
+/// The linear of one number format.
+struct Linear {
+  /// Bytes of a row that has entered.
+  std::int64_t (*row_bytes)(std::int64_t inputs) noexcept;
+  /// Rounds or quantises a row; null where float32 rows are taken as they are.
+  void (*enter)(const float* x, std::int64_t inputs, std::byte* to) noexcept;
+  /// Columns 16 * first .. 16 * last of y = x . w.
+  void (*multiply)(const Rows& x, const PanelRange& w, Matrix y) noexcept;
+  /// Multiplies and adds in registers for so many rounds and returns how many operations that were: what the limit is measured
+  /// with.
+  double (*peak)(std::int64_t rounds) noexcept;
+};
+
 struct Table {
   const char* name;
-  /// Columns 16 * first .. 16 * last of y = x . w.
-  void (*linear)(Matrix x, const PanelRange& w, Matrix y) noexcept;
+  Linear linear[5];  ///< by DType
   /// Columns 16 * first .. 16 * last of y += x . w; each sum is one chain over all inputs, added at its end.
   void (*add_product)(Matrix x, const PanelRange& w, Matrix y) noexcept;
   /// into[i] += what[i]
@@ -56,13 +78,17 @@ struct Table {
   /// y[i] = exp(x[i]) for x <= 0, y[i] = tanh(x[i]): what softmax and gelu are made of, for tests.
   void (*exp)(const float* x, std::int64_t count, float* y) noexcept;
   void (*tanh)(const float* x, std::int64_t count, float* y) noexcept;
+  /// Reads numbers and returns their sum: what the read bandwidth is measured with.
+  float (*read)(const float* x, std::int64_t count) noexcept;
 };
 
 /// What a score is that its row does not see. kMaskedScore of the public API, which this header must not include.
 inline constexpr float kMasked = -3.4028234663852886e38F;
 
 extern const Table scalar_table;
-extern const Table avx2_table;  // these two only where the build is for x86
+extern const Table avx2_table;  // these only where the build is for x86
 extern const Table avx512_table;
+extern const Table avx512_vnni_table;
+extern const Table avx512_bf16_table;
 
 }  // namespace anthesis::kernels

@@ -37,7 +37,7 @@ TEST(Generate, StreamsTheTextAndSaysTheRestElsewhere) {
   EXPECT_TRUE(outcome.out.starts_with(" free and equal in dignity")) << outcome.out;
   EXPECT_TRUE(outcome.says("no model was named"));
   EXPECT_TRUE(outcome.says("12 new tokens")) << outcome.err;
-  EXPECT_TRUE(outcome.says("f32 (f16 in the file)")) << outcome.err;
+  EXPECT_TRUE(outcome.says(", f16, ")) << outcome.err;
 }
 
 TEST(Generate, TakesTextIdsAndStandardInputAlike) {

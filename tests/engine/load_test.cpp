@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "anthesis/anthesis.h"
 #include "support/effort.h"
@@ -105,18 +106,56 @@ TEST(Load, AHeadThatIsACopyExistsOnce) {
   EXPECT_EQ(plain_logits.data[1], own_logits.data[1]);
 }
 
-TEST(Load, RefusesWhatThisVersionHasNot) {
+TEST(Load, RefusesOptionsThatThereAreNot) {
   const std::string bundled = Model::bundled().string();
-  for (const DType dtype : {DType::f16, DType::bf16, DType::int8, DType::int4}) {
-    try {
-      (void)Model::load(bundled, {.dtype = dtype});
-      FAIL() << name(dtype);
-    } catch (const InvalidArgument& error) {
-      EXPECT_NE(std::string(error.what()).find(name(dtype)), std::string::npos) << error.what();
-    }
-  }
+  EXPECT_THROW((void)Model::load(bundled, {.dtype = static_cast<DType>(9)}), InvalidArgument);
   EXPECT_THROW((void)Model::load(bundled, {.threads = -1}), InvalidArgument);
   EXPECT_THROW((void)Model::load("/nowhere/at/all"), LoadError);
+}
+
+TEST(Load, EachNumberFormatTakesTheMemoryThatItSays) {
+  Random random(5);
+  const test::TemporaryFolder folder;
+  test::write_random_model(folder.path(), {2, 4, 64, 1000}, random);
+  const std::string path = folder.path().string();
+  const auto matrices = static_cast<double>(Model::inspect(path).parameters) * 4;
+  for (const auto& [dtype, bits] :
+       std::map<DType, double>{{DType::f32, 32}, {DType::f16, 16}, {DType::bf16, 16}, {DType::int8, 8.5}, {DType::int4, 4.5}}) {
+    const auto model = Model::load(path, {.dtype = dtype});
+    EXPECT_EQ(model->info().dtype, dtype);
+    EXPECT_EQ(model->info().weight_bytes, Model::inspect(path, {.dtype = dtype}).weight_bytes);
+    // Vectors stay float32, and 1,000 outputs are 63 panels of 16.
+    EXPECT_NEAR(static_cast<double>(model->info().weight_bytes), matrices * bits / 32, matrices * 0.01) << name(dtype);
+  }
+}
+
+TEST(Load, RefusesNumbersThatTheFormatCannotHold) {
+  Random random(6);
+  const test::TemporaryFolder folder;
+  test::write_random_model(folder.path(), {1, 2, 8, 60}, random);
+  NamedTensors tensors = read_safetensors(folder.path() / "model.safetensors");
+  tensors["h.0.mlp.dense_4h_to_h.weight"].data[7] = 70000.0F;
+  write_safetensors(folder.path() / "model.safetensors", tensors);
+  EXPECT_NO_THROW((void)Model::load(folder.path().string(), {.dtype = DType::int8}));
+  try {
+    (void)Model::load(folder.path().string(), {.dtype = DType::f16});
+    FAIL();
+  } catch (const LoadError& error) {
+    EXPECT_NE(std::string(error.what()).find("h.0.mlp.dense_4h_to_h.weight holds a number that f16 cannot hold"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Load, AFileOf16BitGivesTheSameBitsInF16AsInF32) {
+  const std::string bundled = Model::bundled().string();
+  Request request;
+  for (TokenId id = 100; id < 180; ++id) request.ids.push_back(id);
+  request.logits = LogitRows::all;
+  request.sampling.max_new_tokens = 8;
+  Engine wide(Model::load(bundled)), half(Model::load(bundled, {.dtype = DType::f16}));
+  EXPECT_EQ(wide.run(request).logits, half.run(request).logits);
+  EXPECT_LT(half.model().info().weight_bytes, wide.model().info().weight_bytes * 51 / 100);
 }
 
 TEST(Load, SixteenBitFilesAreWidenedExactly) {

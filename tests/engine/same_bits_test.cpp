@@ -1,6 +1,6 @@
 // The first promise: what a request gets is the same bits, whatever else runs, in which chunks, from the cache or recomputed,
-// on how many threads, and whether anyone looks. Random models, requests and schedules; each request is held against itself
-// alone.
+// on how many threads, and whether anyone looks, in every number format. Random models, requests and schedules; each request is
+// held against itself alone.
 //
 // ANTHESIS_LONG_TESTS=1 runs 10,000 schedules instead of 300. The instruction set is chosen once per process: the test program
 // runs once for each with ANTHESIS_ISA set, and SameBits.AcrossInstructionSets compares digests over all of them.
@@ -40,6 +40,12 @@ class HostileFloatEnvironment {
   explicit HostileFloatEnvironment(bool) {}
 #endif
 };
+
+// Each model in the next number format.
+DType next_dtype() {
+  static int count = 0;
+  return static_cast<DType>(count++ % 5);
+}
 
 struct Case {
   Request request;  // without visitor
@@ -152,7 +158,8 @@ TEST(SameBits, WhateverTheSchedule) {
   for (int round = 0; round < schedules; tight = !tight) {
     const test::TemporaryFolder folder;
     test::write_random_model(folder.path(), test::random_shape(random), random);
-    const std::shared_ptr<const Model> model = Model::load(folder.path().string(), {.threads = 1});
+    const DType dtype = next_dtype();
+    const std::shared_ptr<const Model> model = Model::load(folder.path().string(), {.dtype = dtype, .threads = 1});
     std::vector<Case> cases;
     std::vector<Answer> alone;
     for (int i = 0; i < 8; ++i) {
@@ -171,7 +178,7 @@ TEST(SameBits, WhateverTheSchedule) {
       std::map<RequestId, std::shared_ptr<Capture>> captures;
       std::int64_t to_submit = random.between(tight ? 5 : 2, 8);
       const HostileFloatEnvironment hostile(random.chance(0.3));
-      const std::string where = "round " + std::to_string(round);
+      const std::string where = "round " + std::to_string(round) + ", " + std::string(name(dtype));
       bool more = true;
       while (more || to_submit > 0) {
         if (to_submit > 0 && (running.empty() || random.chance(0.3))) {
@@ -212,7 +219,7 @@ TEST(SameBits, FromACachedPast) {
   for (int round = 0; round < rounds(40, 1000); ++round) {
     const test::TemporaryFolder folder;
     test::write_random_model(folder.path(), test::random_shape(random), random);
-    const std::shared_ptr<const Model> model = Model::load(folder.path().string(), {.threads = 1});
+    const std::shared_ptr<const Model> model = Model::load(folder.path().string(), {.dtype = next_dtype(), .threads = 1});
     EngineOptions options;
     options.threads = static_cast<int>(random.between(1, 3));
     options.rows_per_step = random.between(1, 80);
@@ -260,10 +267,12 @@ std::uint64_t digest() {
     for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ULL;
   };
   Random random(4);
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < 8; ++round) {
     const test::TemporaryFolder folder;
     test::write_random_model(folder.path(), test::random_shape(random), random);
-    const std::shared_ptr<const Model> model = Model::load(folder.path().string(), {.threads = 2});
+    // bf16 is the one format in which sets may differ.
+    const DType dtype = random.pick<DType>({DType::f32, DType::f16, DType::int8, DType::int4});
+    const std::shared_ptr<const Model> model = Model::load(folder.path().string(), {.dtype = dtype, .threads = 2});
     for (int i = 0; i < 4; ++i) {
       const Answer answer = run_alone(model, {random_request(random, model->config()), {}});
       for (const Output& output : answer.result.outputs) mix(output.new_ids.data(), output.new_ids.size() * sizeof(TokenId));

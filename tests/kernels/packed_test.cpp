@@ -81,15 +81,16 @@ TEST(Pack, PanelsOfSixteenOutputsPaddedWithZeros) {
         widen(bytes.data() + offset, dtype, outputs * inputs, rows.data());
         PackedMatrix packed(outputs, inputs);
         ASSERT_EQ(packed.panel_count(), (outputs + 15) / 16);
-        ASSERT_EQ(packed.bytes(), packed.panels.count() * 4);
+        ASSERT_EQ(packed.bytes(), packed.storage.count() * 4);
         // In two calls, the later part first: panels are independent.
         const std::int64_t middle = packed.panel_count() / 2;
-        pack_panels(packed, bytes.data() + offset, dtype, middle, packed.panel_count());
-        pack_panels(packed, bytes.data() + offset, dtype, 0, middle);
+        const std::byte* rest = bytes.data() + offset + static_cast<std::size_t>(middle * 16 * inputs * byte_size(dtype));
+        ASSERT_TRUE(pack_panels(packed, rest, dtype, middle, packed.panel_count()));
+        ASSERT_TRUE(pack_panels(packed, bytes.data() + offset, dtype, 0, middle));
         for (std::int64_t n = 0; n < packed.panel_count() * 16; ++n) {
           for (std::int64_t k = 0; k < inputs; ++k) {
             const float expected = n < outputs ? rows[static_cast<std::size_t>(n * inputs + k)] : 0.0F;
-            ASSERT_EQ(std::bit_cast<std::uint32_t>(packed.panel(n / 16)[k * 16 + n % 16]),
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(reinterpret_cast<const float*>(packed.panel(n / 16))[k * 16 + n % 16]),
                       std::bit_cast<std::uint32_t>(expected));
           }
         }

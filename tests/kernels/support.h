@@ -80,10 +80,10 @@ inline Matrix matrix(std::vector<float>& data, std::int64_t rows, std::int64_t c
   return {data.data(), rows, cols, stride};
 }
 
-/// Packs [outputs, inputs] in float32.
-inline PackedMatrix pack(const std::vector<float>& rows, std::int64_t outputs, std::int64_t inputs) {
-  PackedMatrix packed(outputs, inputs);
-  pack_panels(packed, reinterpret_cast<const std::byte*>(rows.data()), FileDType::f32, 0, packed.panel_count());
+/// Packs [outputs, inputs].
+inline PackedMatrix pack(const std::vector<float>& rows, std::int64_t outputs, std::int64_t inputs, DType dtype = DType::f32) {
+  PackedMatrix packed(outputs, inputs, dtype);
+  EXPECT_TRUE(pack_panels(packed, reinterpret_cast<const std::byte*>(rows.data()), FileDType::f32, 0, packed.panel_count()));
   return packed;
 }
 

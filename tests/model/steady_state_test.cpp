@@ -31,7 +31,7 @@ Weights constant_weights(const BloomConfig& config) {
   const std::int64_t h = config.hidden_size;
   const auto matrix = [&](const std::string& name, std::int64_t outputs, std::int64_t inputs) {
     PackedMatrix& packed = weights.matrices[name] = PackedMatrix(outputs, inputs);
-    for (std::int64_t i = 0; i < outputs * inputs; ++i) packed.panels.data()[i] = 0.01F * static_cast<float>(i % 13 - 6);
+    for (std::int64_t i = 0; i < outputs * inputs; ++i) packed.storage.data()[i] = 0.01F * static_cast<float>(i % 13 - 6);
   };
   const auto vector = [&](const std::string& name, std::int64_t size) {
     weights.vectors[name].assign(static_cast<std::size_t>(size), 0.5F);

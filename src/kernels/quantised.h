@@ -1,0 +1,175 @@
+// int8 and int4: integer dot products within a group of inputs, which are exact, and one float32 sum over groups.
+//
+//   float    scale of a row's group = max |x| / 127, numbers q = x * (127 / max |x|) to the nearest, ties to even
+//   sums     = fma(float(sum q . w), x scale * w scale, sums), group after group
+//
+// A group whose numbers are all below kTiny counts as zeros. One with a number that is not finite has the scale NaN, and so is
+// every sum that it enters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/formats.h"
+#include "kernels/layout.h"
+#include "kernels/linear.h"
+
+namespace anthesis::kernels {
+namespace {
+
+inline constexpr float kTiny = 0x1p-100F;
+
+/// Of a row's group: its scale, and what its dot products begin at, since weights are stored with 128 added.
+struct RowScale {
+  float scale;
+  std::int32_t begin;  ///< -128 * sum q
+};
+
+/// A Dot has
+///   Sums, begin(n), to_float(sums)       16 sums of 32 bits
+///   Weights, load_8(address)             four inputs of 16 outputs
+///   load_4(address, low, high)           the codes of eight
+///   Input, read(address)                 four inputs of a row
+///   add(x, w, sums)                      the sums after them
+///   Number, kOrder                       how a row's numbers are stored: the four as kOrder says
+template <class Dot, bool kFourBits>
+struct Quantised {
+  using Lanes = typename Dot::Lanes;
+  static constexpr Layout kLayout = kFourBits ? kInt4 : kInt8;
+  static constexpr int kTileRows = Dot::kTileRows, kAccumulators = Dot::kAccumulators;
+  static constexpr std::int64_t kInputBytes = sizeof(typename Dot::Number);
+  static constexpr std::int64_t kQuad = 4 * kInputBytes;  // bytes of four inputs of a row
+
+  static std::int64_t scales_at(std::int64_t steps) noexcept { return ceil_div(steps * 2 * kQuad, 64) * 64; }
+  static std::int64_t row_bytes(std::int64_t inputs) noexcept {
+    const std::int64_t scales = panel_groups(kLayout, inputs) * static_cast<std::int64_t>(sizeof(RowScale));
+    return scales_at(panel_steps(kLayout, inputs)) + ceil_div(scales, 64) * 64;
+  }
+
+  static void enter(const float* x, std::int64_t inputs, std::byte* to) noexcept {
+    auto* scales = reinterpret_cast<RowScale*>(to + scales_at(panel_steps(kLayout, inputs)));
+    for (std::int64_t range = 0; range < kRanges; ++range) {
+      const std::int64_t end = range_begin(inputs, range + 1);
+      for (std::int64_t k = range_begin(inputs, range); k < end; k += kLayout.group, ++scales) {
+        const std::int64_t count = end - k < kLayout.group ? end - k : kLayout.group;
+        *scales = enter_group(x + k, count, to);
+        to += ceil_div(count, 8) * 8 * kInputBytes;
+      }
+    }
+  }
+
+  static double peak(std::int64_t rounds) noexcept {
+    constexpr int chains = kChains<Dot>;
+    alignas(64) std::byte zeros[64] = {};
+    asm volatile("" : : "r"(zeros) : "memory");  // the compiler is not to know that they are
+    const typename Dot::Input x = Dot::read(zeros);
+    const typename Dot::Weights w = Dot::load_8(zeros);
+    typename Dot::Sums sums[chains];
+    for (auto& sum : sums) sum = Dot::begin(0);
+    for (std::int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+      for (int c = 0; c < chains; ++c) sums[c] = Dot::add(x, w, sums[c]);
+    }
+    Lanes total = Lanes::zero();
+    for (const auto& one : sums) total = total + Dot::to_float(one);
+    return static_cast<double>(sum(total)) + static_cast<double>(rounds * chains * 2 * 16 * 4);
+  }
+
+  template <int kRows, int kColumns>
+  [[gnu::always_inline]] static void sum_up(const Part& p, Lanes (&sums)[kRows][kColumns]) noexcept {
+    using Sums = typename Dot::Sums;
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) sums[m][n] = Lanes::zero();
+    }
+    const std::byte *x = p.x, *w = p.w, *next = p.next, *x_scales = p.x_scales, *w_scales = p.w_scales;
+    const std::int64_t x_stride = p.x_stride, panel_bytes = p.panel_bytes;
+    for (std::int64_t left = p.inputs; left > 0; left -= kLayout.group) {
+      Sums dots[kRows][kColumns];
+#pragma GCC unroll 6
+      for (int m = 0; m < kRows; ++m) {
+        const std::int32_t begin = reinterpret_cast<const RowScale*>(x_scales + m * x_stride)->begin;
+#pragma GCC unroll 4
+        for (int n = 0; n < kColumns; ++n) dots[m][n] = Dot::begin(begin);
+      }
+      const std::int64_t steps = ceil_div(left < kLayout.group ? left : kLayout.group, 8);
+      for (std::int64_t k = steps; k > 0; --k, x += 2 * kQuad, w += kLayout.step_bytes, next += kLayout.step_bytes) {
+        typename Dot::Weights first[kColumns], second[kColumns];
+#pragma GCC unroll 4
+        for (int n = 0; n < kColumns; ++n) {
+          __builtin_prefetch(next + n * panel_bytes, 0, 2);
+          if constexpr (kFourBits) {
+            Dot::load_4(w + n * panel_bytes, first[n], second[n]);
+          } else {
+            __builtin_prefetch(next + n * panel_bytes + 64, 0, 2);
+            first[n] = Dot::load_8(w + n * panel_bytes);
+          }
+        }
+        multiply_quad(x, x_stride, first, dots);
+        if constexpr (!kFourBits) {
+#pragma GCC unroll 4
+          for (int n = 0; n < kColumns; ++n) second[n] = Dot::load_8(w + n * panel_bytes + 64);
+        }
+        multiply_quad(x + kQuad, x_stride, second, dots);
+      }
+      Lanes scale[kColumns];
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) scale[n] = Lanes::load_bfloat(words(w_scales + n * panel_bytes));
+#pragma GCC unroll 6
+      for (int m = 0; m < kRows; ++m) {
+        const Lanes row = Lanes::broadcast(reinterpret_cast<const RowScale*>(x_scales + m * x_stride)->scale);
+#pragma GCC unroll 4
+        for (int n = 0; n < kColumns; ++n) sums[m][n] = fma(Dot::to_float(dots[m][n]), row * scale[n], sums[m][n]);
+      }
+      w_scales += 32;
+      x_scales += sizeof(RowScale);
+    }
+  }
+
+ private:
+  template <int kRows, int kColumns>
+  [[gnu::always_inline]] static void multiply_quad(const std::byte* x, std::int64_t x_stride,
+                                                   const typename Dot::Weights (&w)[kColumns],
+                                                   typename Dot::Sums (&dots)[kRows][kColumns]) noexcept {
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) {
+      const typename Dot::Input row = Dot::read(x + m * x_stride);
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) dots[m][n] = Dot::add(row, w[n], dots[m][n]);
+    }
+  }
+
+  /// At most 64 numbers, filled up with zeros to whole steps.
+  static RowScale enter_group(const float* x, std::int64_t count, std::byte* to) noexcept {
+    Lanes top = Lanes::zero(), odd = Lanes::zero();
+    for (std::int64_t i = 0; i < count; i += 16) {
+      const Lanes numbers = load_lanes<Lanes>(x + i, count - i, 0);
+      top = max(abs(numbers), top);
+      odd = odd + (numbers - numbers);  // NaN where a number is not finite
+    }
+    const float largest = highest(top);
+    const bool tiny = !(largest >= kTiny);
+    const float scale = (tiny ? 0.0F : largest / 127.0F) + sum(odd);
+    const Lanes inverse = Lanes::broadcast(tiny ? 0.0F : 127.0F / largest);
+    const Lanes shift = Lanes::broadcast(12582912.0F);  // 1.5 * 2^23: rounds, and leaves the integer in the lowest bits
+    alignas(64) std::int32_t whole[64] = {};
+    for (std::int64_t i = 0; i < count; i += 16) {
+      alignas(64) float shifted[16];
+      fma(load_lanes<Lanes>(x + i, count - i, 0), inverse, shift).store(shifted);
+      for (int l = 0; l < 16; ++l) {
+        whole[i + l] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, shifted[l]) & 0xFFU);
+      }
+    }
+    std::int32_t total = 0;
+    for (std::int32_t number : whole) total += number;
+    auto* numbers = reinterpret_cast<typename Dot::Number*>(to);
+    for (std::int64_t i = 0; i < ceil_div(count, 8) * 8; i += 4) {
+      for (int j = 0; j < 4; ++j) numbers[i + j] = static_cast<typename Dot::Number>(whole[i + Dot::kOrder[j]]);
+    }
+    return {scale, -128 * total};
+  }
+};
+
+}  // namespace
+}  // namespace anthesis::kernels
