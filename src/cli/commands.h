@@ -17,6 +17,7 @@ int score(const Arguments& arguments);
 int info(const Arguments& arguments);
 int adapters(const Arguments& arguments);
 int merge(const Arguments& arguments);
+int bench(const Arguments& arguments);
 int demo(const Arguments& arguments);
 
 }  // namespace anthesis::cli

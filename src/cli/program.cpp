@@ -32,6 +32,7 @@ constexpr std::array kCommands = {
     Command{"info", "what a model is: configuration, sizes, files", info},
     Command{"adapters", "what LoRA adapters are, or why they are refused", adapters},
     Command{"merge", "fold adapters into a copy of a model", merge},
+    Command{"bench", "how fast it runs here, and how near the machine's limit", bench},
     Command{"demo", "what all this is good for, in a minute", demo},
 };
 
