@@ -43,6 +43,9 @@ class Trace {
   std::span<const ValueView> value(const ValueRef& value, std::int64_t step = kHere);
   std::span<const ValueView> value(std::string_view full_name, std::int64_t step = kHere);
 
+  /// Whether value() would hand this out without moving on.
+  [[nodiscard]] bool stands_at(const ValueRef& value, std::int64_t step = kHere) const;
+
   /// Leaves out layers first..last (both included, negative ones from the end) in the step that the trace is in. None of them
   /// may have begun.
   void skip_layers(std::int64_t first, std::int64_t last);

@@ -62,7 +62,7 @@ def load(
     with Bar(progress, "loading", "B") as bar:
         core = _core.Model.load(name, dtype_name(dtype), threads, revision, bar)
     engine = _core.Engine(core, threads, rows_per_step, max_sequences, kv_tokens)
-    return Model(core, engine, tokenizer)
+    return Model(core, engine, tokenizer, threads)
 
 
 def inspect(path_or_id: str | os.PathLike[str] | None = None, *, revision: str = "") -> tuple[_core.ModelInfo, Config]:

@@ -18,12 +18,14 @@ from .config import Config, from_core
 from .edits import Edits, compiled
 from .forward import ForwardOutput
 from .generation import Generated, LogitsCallback, Stream, StoppingCallback, is_batch
+from .options import sampling
 from .past import PastKeyValues, core_past
 from .progress import Bar, Progress
 from .tokenizer import Batch, HuggingFaceTokenizer, Tokenizer, as_tokenizer
 from .table import Support, names_text, values
 
 if TYPE_CHECKING:
+    from .trace import ModelTracer, Owner
     from .collect import Collected, Positions
 
 
@@ -35,8 +37,9 @@ class Model:
     waiting until it is over. A callback may not run the model that is calling it.
     """
 
-    def __init__(self, core: _core.Model, engine: _core.Engine, tokenizer: Any = None) -> None:
-        self._model, self._engine = core, engine
+    def __init__(self, core: _core.Model, engine: _core.Engine, tokenizer: Any = None, threads: int = 0) -> None:
+        self._model, self._engine, self._threads = core, engine, threads
+        self._owner: Owner | None = None
         self.config: Config = from_core(core.config)  #: config.json, under Hugging Face's names
         self._tokenizer: Tokenizer | HuggingFaceTokenizer | None = None
         if core.has_tokenizer:
@@ -59,6 +62,10 @@ class Model:
         if self._tokenizer is None:
             raise LoadError(f"[model] {self.info.folder} has no tokenizer.json, so there is no text, only ids; load(tokenizer=...) takes one")
         return self._tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
 
     @property
     def statistics(self) -> _core.EngineStatistics:
@@ -196,6 +203,47 @@ class Model:
         """A PEFT LoRA adapter for this model: a folder, or the id of one in the hub's local cache. Raises LoadError, by name, on what
         inference does not know."""
         return Adapter(_core.Adapter.load(self._model, os.fspath(path_or_id), revision), self)
+
+    # ---- modules and traces
+
+    def weight(self, name: str) -> Floats:
+        """A weight under its checkpoint name, as the engine computes with it: float32, read-only. Raises InvalidArgument."""
+        array = self._engine.weight(name)
+        array.setflags(write=False)
+        return array
+
+    def call_module(self, module: str, x: Any) -> Floats:
+        """What a linear, a LayerNorm, an activation or the head, by Hugging Face's name ("h.3.mlp.dense_h_to_4h", "ln_f"), makes of
+        x [..., inputs]: [..., outputs], the bits of a pass."""
+        return self._engine.apply_module(module, arrays.floats(x, "call_module", "x"))
+
+    def embed(self, ids: Any) -> Floats:
+        """Rows of the embedding: [..., hidden]."""
+        array = np.asarray(arrays.to_array(ids, "embed", "ids"))
+        return self._engine.embed(arrays.ids(array.reshape(-1), "embed", "ids")).reshape(*array.shape, -1)
+
+    def trace(self, prompt: Any = None, *, attention_mask: Any = None, **options: Any) -> ModelTracer:
+        """A pass that stops where its values are asked for: `with model.trace(prompt) as t: t.layers[3].layer_output[:, -1] = 0`.
+
+        prompt: a text, a list of texts (padded on the left, padding is 0 in every value), ids [positions] or [rows, positions] with
+            attention_mask; or nothing, for `with t.invoke(prompt):` blocks, each a request of its own.
+        options: as for generate; with max_new_tokens the trace goes on from step to step: `for step in t.steps:`, `t.result`.
+
+        The body asks in the order of the pass; what lies behind raises OutOfOrderError. See docs/tracing.md.
+        """
+        from .trace import Kind, ModelTracer, Tracer
+
+        chosen = sampling({"max_new_tokens": 0, **options}, "trace")
+        return ModelTracer(Tracer(self.owner(), prompt, chosen, Kind(), attention_mask), self)
+
+    def owner(self) -> Owner:
+        """Of this model's traces: engines, and what is open in which thread."""
+        if self._owner is None:
+            from .trace import Owner
+
+            pad = self.config.pad_token_id
+            self._owner = Owner(self._model, self._threads, lambda: self.tokenizer, 0 if pad is None else pad)
+        return self._owner
 
     # ---- generation
 

@@ -89,9 +89,11 @@ class Tokenizer:
 
     def encode_batch(self, texts: Iterable[str], *, padding_side: str = "left", literal: bool = False) -> Batch:
         """Many texts as a padded rectangle with its attention mask."""
-        return pad([self.encode(text, literal) for text in texts], self._padding(), padding_side)
+        return pad([self.encode(text, literal) for text in texts], self.padding_id, padding_side)
 
-    def _padding(self) -> int:
+    @property
+    def padding_id(self) -> int:
+        """What padding is filled with: the pad token, else the end of text, else 0."""
         if self.pad_token_id is not None:
             return self.pad_token_id
         eos = self._special.get("eos_token_id")

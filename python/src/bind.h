@@ -22,6 +22,7 @@ void bind_values(nb::module_& m);
 void bind_past(nb::module_& m);
 void bind_request(nb::module_& m);
 void bind_engine(nb::module_& m, nb::class_<SharedEngine>& engine);
+void bind_trace(nb::module_& m, nb::class_<SharedEngine>& engine);
 
 /// Edits that were read and checked, as far as that goes without a model.
 struct EditList {

@@ -69,4 +69,5 @@ NB_MODULE(_core, m) {
   bind_past(m);
   bind_request(m);
   bind_engine(m, engine);
+  bind_trace(m, engine);
 }

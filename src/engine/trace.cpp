@@ -305,8 +305,7 @@ std::span<const ValueView> Trace::value(const ValueRef& value, std::int64_t step
   }
   const Target to{step, moment_of(value, self.layers)};
   if (to < self.standing) self.refuse(value, step);
-  const bool at_hand = to == self.standing && self.complete() && (!is_logits(value.id) || self.all_logits);
-  if (!at_hand && !done()) {
+  if (!stands_at(value, step) && !done()) {
     self.wanted = value;
     self.run_to(to);
   }
@@ -328,6 +327,12 @@ std::span<const ValueView> Trace::value(std::string_view full_name, std::int64_t
     fail<InvalidArgument>("trace", "'{}' names {} values, expected one", full_name, values.size());
   }
   return value(values.front(), step);
+}
+
+bool Trace::stands_at(const ValueRef& value, std::int64_t step) const {
+  const Impl& self = *impl_;
+  const Target to{step == kHere ? this->step() : step, moment_of(value, self.layers)};
+  return to == self.standing && self.complete() && (!is_logits(value.id) || self.all_logits);
 }
 
 void Trace::skip_layers(std::int64_t first, std::int64_t last) {

@@ -1,0 +1,524 @@
+"""Traces: a pass that stops at each value the body asks for, hands over real arrays, and takes back what was changed in them.
+
+    with model.trace("The capital of France is") as t:
+        attention = t.layers[3].self_attn.attention_output    # the pass has come to here
+        attention[:, -1] = 0                                   # lands when the pass moves on
+        stream = t.layers[3].layer_output
+
+The body is ordinary code and asks in the order of the pass. What lies behind raises OutOfOrderError; an array that the pass has left is read-only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _core, arrays
+from ._core import InvalidArgument, OutOfOrderError
+from .modules import Root, SavedTuple
+
+_READ_ONLY = {"next_token_probs": "logits", "input_ids": "token_embeddings", "attention_mask": "attention_scores", "input_size": "token_embeddings"}
+
+
+class Value(np.ndarray):
+    """A numpy array that also accepts `.save()`, which traces do not need."""
+
+    def save(self) -> Value:
+        return self
+
+
+class Kind:
+    """How values are handed out: here as numpy arrays. Another kind of array overrides all of it."""
+
+    def wrap(self, array: npt.NDArray[np.float32]) -> Any:
+        return array.view(Value)
+
+    def plain(self, array: Any) -> Any:
+        """Any array without a gradient, of its own kind (input ids, masks)."""
+        return array
+
+    def stamp(self, value: Any) -> Any:
+        """What differs once the value was changed; None where only its numbers tell."""
+        return None
+
+    def leave(self, value: Any) -> None:
+        """The pass has left the value's point: it can no longer be changed."""
+        value.setflags(write=False)
+
+    def take(self, value: Any, shape: tuple[int, ...], name: str) -> npt.NDArray[np.float32]:
+        """What somebody assigns to a value."""
+        return broadcast(arrays.floats(value, "trace", name), shape, name)
+
+
+def broadcast(array: npt.NDArray[np.float32], shape: tuple[int, ...], name: str) -> npt.NDArray[np.float32]:
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise InvalidArgument(f"[trace] {name} has shape {list(shape)}, but what is written to it has {list(array.shape)}") from None
+
+
+class _Live:
+    """A value that was handed out, while the pass stands at its point."""
+
+    def __init__(self, name: str, array: npt.NDArray[np.float32], value: Any, stamp: Any) -> None:
+        self.name, self.array, self.value, self.stamp = name, array, value, stamp
+
+
+class Prompt:
+    """Rows of ids, and the columns they have in the batch. Texts are padded on the left."""
+
+    def __init__(self, given: Any, tokenizer: Any, attention_mask: Any = None) -> None:
+        if isinstance(given, dict) or hasattr(given, "input_ids"):
+            attention_mask = given["attention_mask"] if attention_mask is None and "attention_mask" in given.keys() else attention_mask
+            given = given["input_ids"]
+        rows = _rows(given, tokenizer)
+        width = max((len(row) for row in rows), default=0)
+        if attention_mask is None:
+            self.columns = [list(range(width - len(row), width)) for row in rows]
+            self.ids = [[int(i) for i in row] for row in rows]
+        else:
+            mask = arrays.mask_rows(attention_mask, "trace", "attention_mask")
+            if mask.shape != (len(rows), width):
+                raise InvalidArgument(f"[trace] attention_mask has shape {list(mask.shape)}, expected {[len(rows), width]}")
+            self.columns = [[int(c) for c in np.flatnonzero(row)] for row in mask]
+            self.ids = [[int(row[c]) for c in columns] for row, columns in zip(rows, self.columns)]
+        if not rows or any(not row for row in self.ids):
+            raise InvalidArgument("[trace] a prompt is empty, expected at least one token in each row")
+        self.width = width
+
+
+def _rows(given: Any, tokenizer: Any) -> list[Any]:
+    if isinstance(given, str):
+        return [tokenizer().encode(given)]
+    if isinstance(given, (list, tuple)) and given and all(isinstance(one, str) for one in given):
+        own = tokenizer()
+        return [own.encode(one) for one in given]
+    if isinstance(given, (list, tuple)) and given and not all(hasattr(one, "__index__") for one in given):
+        return [arrays.ids(one, "trace", "ids") for one in given]
+    return list(arrays.id_rows(given, "trace", "ids"))
+
+
+class Pass:
+    """One pass over one or more rows, walked through by full names. Belongs to one thread."""
+
+    def __init__(self, engines: _core.TraceEngines, prompt: Prompt, sampling: _core.SamplingOptions, kind: Kind) -> None:
+        self.prompt, self.kind, self.step = prompt, kind, 0
+        self.max_steps = max(1, sampling.max_new_tokens)
+        self._core = _core.Trace(engines, prompt.ids, prompt.columns, prompt.width, sampling)
+        self._live: dict[str, _Live] = {}
+        self._left: list[tuple[str, Any, Any]] = []  # of kinds with stamps
+        self._patterns: dict[tuple[int, int], Any] = {}
+        self._finished: list[_core.Finished] | None = None
+        self.open = True
+
+    # ---- values
+
+    def get(self, name: str) -> Any:
+        """The value, at the step the pass is asked about."""
+        if not self.open:
+            raise OutOfOrderError(f"[trace] {name} was asked for after the trace was over")
+        if name in ("input_ids", "attention_mask", "input_size"):
+            return self._input(name)
+        own = _canonical(name)
+        live = self._live.get(own)
+        if live is not None and self._core.stands_at(name, self.step):
+            return live.value
+        if not self._core.stands_at(name, self.step):
+            self.leave()
+        array = self._core.value(name, self.step)
+        value = self.kind.wrap(array)
+        if name == "next_token_probs":
+            self.kind.leave(value)
+        else:
+            self._live[own] = _Live(name, array, value, self.kind.stamp(value))
+        if name.endswith("attention_probabilities"):
+            self._patterns[self.step, int(name.split(".")[1])] = value
+        return value
+
+    def set(self, name: str, value: Any) -> None:
+        """Writes a value: what is given is broadcast to its shape."""
+        if name in _READ_ONLY:
+            raise InvalidArgument(f"[trace] {name} is read-only; write {_READ_ONLY[name]}")
+        target = self.get(name)
+        if value is target:  # `x.output += 1` has changed it in place already
+            return
+        target[...] = value if isinstance(value, type(target)) else self.kind.take(value, tuple(target.shape), name)
+
+    def pattern(self, layer: int) -> Any | None:
+        return self._patterns.get((self.step, layer))
+
+    def _input(self, name: str) -> Any:
+        ids, columns = self.prompt.ids, self.prompt.columns
+        rows, width, step = len(ids), self.prompt.width, self.step
+        if name == "input_size":
+            return [rows, width if step == 0 else 1]
+        if name == "attention_mask":
+            mask = np.zeros((rows, width + step), dtype=np.int64)
+            for row in range(rows):
+                mask[row, columns[row]] = 1
+            mask[:, width:] = 1
+            return self.kind.plain(mask)
+        if step > 0:
+            if self._core.step < step and not self._enter(step):
+                raise OutOfOrderError(f"[trace] input_ids of step {step} never came")
+            tokens = self._core.tokens
+            return self.kind.plain(np.array([[t[step - 1] if len(t) >= step else 0] for t in tokens], dtype=np.int64))
+        found = np.zeros((rows, width), dtype=np.int64)
+        for row in range(rows):
+            found[row, columns[row]] = ids[row]
+        return self.kind.plain(found)
+
+    # ---- moving on
+
+    def leave(self) -> None:
+        """The pass is about to leave its point: what was changed lands."""
+        for live in [one for one in self._live.values() if self._changed(one)]:
+            self._core.write(live.name, self.step, live.array)
+        for live in self._live.values():
+            self.kind.leave(live.value)
+            stamp = self.kind.stamp(live.value)
+            if stamp is not None:
+                self._left.append((live.name, live.value, stamp))
+        self._live.clear()
+        self.check_left()
+
+    def _changed(self, live: _Live) -> bool:
+        stamp = self.kind.stamp(live.value)
+        return bool(self._core.differs(live.name, self.step, live.array)) if stamp is None else stamp != live.stamp
+
+    def check_left(self) -> None:
+        """What was changed too late must not seem to have landed."""
+        for name, value, stamp in self._left:
+            if self.kind.stamp(value) != stamp:
+                self._left.clear()
+                raise OutOfOrderError(f"[trace] {name} was changed after the pass had left it, so the change is lost; change a clone() of it")
+
+    def _enter(self, step: int) -> bool:
+        self.leave()
+        return self._core.enter_step(step)
+
+    def steps(self) -> Iterator[int]:
+        """The steps of a generation, each for as long as it comes: 0 is the prompt, n the n-th new token fed back."""
+        for step in range(self.max_steps):
+            if step > 0 and not self._enter(step):
+                return
+            self.step = step
+            yield step
+
+    def skip_layers(self, first: int, last: int) -> None:
+        self.leave()
+        self._core.skip_layers(first, last)
+
+    # ---- the end
+
+    def finish(self) -> list[_core.Finished]:
+        """Runs the rest."""
+        if self._finished is None:
+            self.leave()
+            self._finished = self._core.finish()
+        return self._finished
+
+    def stop(self) -> None:
+        """Ends the pass here: nothing more is computed."""
+        if self.open and self._finished is None:
+            self.leave()
+            self._core.stop()
+
+    def close(self) -> None:
+        """Ends the pass and frees everything."""
+        self.open = False
+        self._live.clear()
+        self._left.clear()
+        self._core.close()
+
+
+def _canonical(name: str) -> str:
+    """Values of one point with the same numbers share one array."""
+    if name == "embedding_norm_output":
+        return "layers.0.layer_input"
+    if name == "lm_head_output":
+        return "logits"
+    parts = name.split(".")
+    same = {"mlp_input": "mlp_norm_output", "mlp_neurons": "mlp_activation", "attention_premix": "attention_head_outputs"}
+    if parts[-1] == "layer_output":
+        return f"layers.{int(parts[1]) + 1}.layer_input"
+    parts[-1] = same.get(parts[-1], parts[-1])
+    return ".".join(parts)
+
+
+class Steps:
+    """`for step in tracer.steps`, and `tracer.iter[1:3]` for some of them."""
+
+    def __init__(self, tracer: Tracer, chosen: Any = slice(None)) -> None:
+        self._tracer, self._chosen = tracer, chosen
+
+    def __getitem__(self, chosen: Any) -> Steps:
+        return Steps(self._tracer, chosen)
+
+    def __iter__(self) -> Iterator[int]:
+        running = self._tracer.running
+        wanted: Iterable[int]
+        if isinstance(self._chosen, slice):
+            wanted = range(running.max_steps)[self._chosen]
+        else:
+            wanted = [self._chosen] if isinstance(self._chosen, int) else list(self._chosen)
+        wanted = set(wanted)
+        for step in running.steps():
+            if step in wanted:
+                yield step
+            if not wanted or step >= max(wanted):
+                return
+
+    def __enter__(self) -> None:
+        raise InvalidArgument("[trace] 'with tracer.iter' would have to run its body several times; write 'for step in tracer.iter[...]:'")
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+class Invoke:
+    """`with tracer.invoke(prompt):` a request of its own; it is over at the end of the block."""
+
+    def __init__(self, tracer: Tracer, prompt: Prompt) -> None:
+        self._tracer, self._prompt = tracer, prompt
+
+    def __enter__(self) -> Invoke:
+        self._tracer._begin(self._prompt)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._tracer._end(failed=kind is not None)
+
+
+class Tracer:
+    """What `with model.trace(...) as tracer` gives: the running pass, and what can be done with it."""
+
+    def __init__(self, owner: Owner, prompt: Any, sampling: _core.SamplingOptions, kind: Kind, attention_mask: Any = None) -> None:
+        self._owner, self._sampling, self._kind = owner, sampling, kind
+        self._prompt = None if prompt is None else Prompt(prompt, owner.text, attention_mask)
+        self._running: Pass | None = None
+        self._results: list[tuple[Prompt, list[_core.Finished]]] = []
+        self._entered = False
+
+    # ---- the block
+
+    def __enter__(self) -> Any:
+        if self._entered:
+            raise InvalidArgument("[trace] this trace was entered before; make a new one")
+        self._entered = True
+        self._owner.enter(self)
+        if self._prompt is not None:
+            try:
+                self._begin(self._prompt)
+            except BaseException:
+                self._owner.leave(self)
+                raise
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            if self._running is not None:
+                self._end(failed=kind is not None)
+        finally:
+            self._owner.leave(self)
+
+    def _begin(self, prompt: Prompt) -> None:
+        if self._running is not None:
+            raise InvalidArgument("[trace] an invoke inside another, or beside a prompt given to trace(); end the one before it")
+        self._running = Pass(self._owner.engines, prompt, self._sampling, self._kind)
+
+    def _end(self, failed: bool) -> None:
+        running, self._running = self._running, None
+        if running is None:
+            return
+        try:
+            if failed:
+                return
+            if self._sampling.max_new_tokens > 0:
+                self._results.append((running.prompt, running.finish()))
+            running.check_left()
+        finally:
+            running.close()
+
+    # ---- in the body
+
+    @property
+    def running(self) -> Pass:
+        if self._running is None:
+            raise InvalidArgument("[trace] no prompt is running: give trace() one, or use tracer.invoke(prompt)")
+        return self._running
+
+    def invoke(self, prompt: Any = None, *, attention_mask: Any = None) -> Invoke:
+        """A prompt of its own in this trace: `with tracer.invoke(prompt):`. Invokes run one after the other; what one read, a later one may use."""
+        if prompt is None:
+            raise InvalidArgument("[trace] invoke() without a prompt, which would run over all others' rows, is not served; name a prompt")
+        return Invoke(self, Prompt(prompt, self._owner.text, attention_mask))
+
+    def stop(self) -> None:
+        """Ends the pass here: nothing after this point is computed."""
+        self.running.stop()
+
+    def skip_layers(self, start: int, end: int) -> None:
+        """Leaves out layers start..end, both included, in this step: the stream passes them unchanged."""
+        self.running.skip_layers(start, end)
+
+    def barrier(self, count: int) -> Any:
+        """Accepted, with nothing to do: invokes run one after the other."""
+        return lambda: None
+
+    @property
+    def steps(self) -> Steps:
+        """`for step in tracer.steps:` each step of a generation."""
+        return Steps(self)
+
+    @property
+    def iter(self) -> Steps:
+        """The same under nnsight's name: `for step in tracer.iter[1:3]:`."""
+        return Steps(self)
+
+    def all(self) -> Steps:
+        return Steps(self)
+
+    @property
+    def result(self) -> Any:
+        """Ids of prompts and new tokens, [rows, positions] as Hugging Face's generate returns them. In the body it runs the rest."""
+        if self._sampling.max_new_tokens == 0:
+            raise InvalidArgument("[trace] a trace generates nothing, so it has no result; use generate(...), or read logits")
+        results = list(self._results)
+        if self._running is not None:
+            results.append((self._running.prompt, self._running.finish()))
+        if not results:
+            raise InvalidArgument("[trace] nothing has run yet, so there is no result")
+        return self._kind.plain(_generated(results, self._owner.pad_token_id))
+
+
+def _generated(results: Sequence[tuple[Prompt, list[_core.Finished]]], pad: int) -> npt.NDArray[np.int64]:
+    rows = [(prompt.ids[i], [int(t) for t in done.outputs[0].new_ids]) for prompt, finished in results for i, done in enumerate(finished)]
+    width, longest = max(len(ids) for ids, _ in rows), max(len(new) for _, new in rows)
+    found = np.full((len(rows), width + longest), pad, dtype=np.int64)
+    for row, (ids, new) in enumerate(rows):
+        found[row, width - len(ids) : width] = ids
+        found[row, width : width + len(new)] = new
+    return found
+
+
+class Owner:
+    """Whose traces these are: engines for them, and the one that is open in each thread."""
+
+    def __init__(self, core: _core.Model, threads: int, tokenizer: Any, pad_token_id: int) -> None:
+        self.engines = _core.TraceEngines(core, threads, 0)
+        self.text, self.pad_token_id = tokenizer, pad_token_id
+        self._open = threading.local()
+
+    @property
+    def current(self) -> Tracer | None:
+        return getattr(self._open, "tracer", None)
+
+    def enter(self, tracer: Tracer) -> None:
+        if self.current is not None:
+            raise InvalidArgument("[trace] a trace inside another one of this model; use tracer.invoke for several prompts, or end the first one")
+        self._open.tracer = tracer
+
+    def leave(self, tracer: Tracer) -> None:
+        if self.current is tracer:
+            self._open.tracer = None
+
+
+class ModelTracer(Root):
+    """A trace with the model's modules and values on it, as numpy arrays: `t.layers[3].layer_output`."""
+
+    def __init__(self, tracer: Tracer, model: Any) -> None:
+        object.__setattr__(self, "_tracer", tracer)
+        object.__setattr__(self, "_model", model)
+        object.__setattr__(self, "num_layers", model.config.n_layer)
+        self._grow(self)
+
+    def __enter__(self) -> ModelTracer:
+        self._tracer.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._tracer.__exit__(kind, error, trace)
+
+    # -- the site of its own modules
+
+    def get(self, name: str) -> Any:
+        """A value by its full name."""
+        return self._tracer.running.get(name)
+
+    def set(self, name: str, value: Any) -> None:
+        """Writes a value by its full name."""
+        self._tracer.running.set(name, value)
+
+    def weight(self, name: str) -> Any:
+        return self._model.weight(name)
+
+    def call(self, module: str, x: Any) -> Any:
+        return self._model.call_module(module, x)
+
+    def embed(self, ids: Any) -> Any:
+        return self._model.embed(ids)
+
+    def pattern(self, layer: int) -> Any | None:
+        return self._tracer.running.pattern(layer)
+
+    def missing_pattern(self, layer: int) -> Any:
+        return Missing(layer)
+
+    # -- what can be done with it
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("invoke", "stop", "skip_layers", "barrier", "steps", "iter", "all", "result"):
+            return getattr(self._tracer, attribute)
+        return super().__getattr__(attribute)
+
+    def steer(self, layers: Any, vector: Any, factor: float = 1.0, positions: Any = None) -> None:
+        """Adds factor * vector to layer_output of the layers, at all positions or at some."""
+        steer(self, layers, vector, factor, positions)
+
+
+class Missing:
+    """Stands for a pattern that nobody asked for before attention ran: any use of it says so."""
+
+    def __init__(self, layer: int) -> None:
+        self._layer = layer
+
+    def _refuse(self) -> Any:
+        raise OutOfOrderError(
+            f"[trace] the pattern of layer {self._layer} was not asked for before attention ran; read "
+            f"layers[{self._layer}].self_attn.attention_probabilities first"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._refuse()
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self._refuse()
+
+    def __bool__(self) -> bool:
+        return bool(self._refuse())
+
+    def __repr__(self) -> str:
+        return f"<the pattern of layer {self._layer}, which was not asked for in time>"
+
+
+def steer(site: Any, layers: Any, vector: Any, factor: float, positions: Any) -> None:
+    """Adds to the stream that leaves each of the layers, in their order."""
+    chosen = [layers] if hasattr(layers, "__index__") else list(layers)
+    for layer in sorted(layer % site.num_layers for layer in chosen):
+        stream = site.get(f"layers.{layer}.layer_output")
+        if positions is None:
+            stream[:] = stream + factor * vector
+        else:
+            stream[:, positions] = stream[:, positions] + factor * vector
+
+
+__all__ = ["Kind", "Missing", "ModelTracer", "OutOfOrderError", "Owner", "Pass", "Prompt", "SavedTuple", "Tracer", "Value", "steer"]
