@@ -1,4 +1,4 @@
-"""The examples of docs/python.md: run in order, and what they show is what comes out."""
+"""The examples of the pages about Python: run in order, and what they show is what comes out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-PAGES = ["docs/python.md"]
+PAGES = ["docs/python.md", "docs/tracing.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -24,6 +24,15 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     outcome = doctest.DocTestRunner(verbose=False).run(examples, out=told.append)
     assert outcome.attempted > 10 and outcome.failed == 0, "".join(told)
     assert os.getcwd() == str(tmp_path)
+
+
+def test_nnterp_page() -> None:
+    """Its Python runs."""
+    pytest.importorskip("torch", reason="torch is not installed: make python TORCH=1")
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/nnterp.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})  # the project's own page
 
 
 def test_readme(capsys: pytest.CaptureFixture[str]) -> None:
