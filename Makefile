@@ -21,14 +21,15 @@ build: configure-release
 demo: build
 	@build/anthesis demo
 
-# The Python package is tested where pip can bring what its tests need into .venv; where not, that is said.
+# The Python package is tested where pip can bring what its tests need into .venv; where not, that is said. TORCH=1: also
+# with torch; without it the tests that need it skip.
 test: python-env
 	@$(MAKE) --no-print-directory all-release
 	@$(CTEST) --test-dir build
 
 python-env:
 	@tools/install-deps
-	@tools/python-env
+	@tools/python-env $(if $(TORCH),torch)
 
 # The package, into .venv. TORCH=1 adds torch and transformers, for comparisons and anthesis.nnterp.
 python:
