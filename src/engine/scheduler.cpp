@@ -50,6 +50,8 @@ bool Scheduler::make_room(Job& job, std::size_t index, std::int64_t rows) {
     const std::ptrdiff_t last = victim();
     if (last < 0) return false;
     const bool itself = running_[static_cast<std::size_t>(last)].get() == &job;
+    // Alone, it would be computed anew for ever: what is missing is held by results, and nobody here gives it back.
+    if (itself && running_.size() == 1) return false;
     preempt(static_cast<std::size_t>(last));
     if (itself) return false;
   }
