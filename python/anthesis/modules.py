@@ -364,6 +364,10 @@ class Root(Module):
         self._children.update(
             layers_input=per_layer("layer_input"),
             layers_output=per_layer("layer_output"),
+            attentions=[layer.self_attn for layer in layers],
+            attentions_input=per_layer("attention_norm_output"),
+            mlps=[layer.mlp for layer in layers],
+            mlps_input=per_layer("mlp_norm_output"),
             attention_probabilities=per_layer("self_attn.attention_probabilities"),
         )
 

@@ -510,15 +510,13 @@ class Missing:
         return f"<the pattern of layer {self._layer}, which was not asked for in time>"
 
 
-def steer(site: Any, layers: Any, vector: Any, factor: float, positions: Any) -> None:
-    """Adds to the stream that leaves each of the layers, in their order."""
+def steer(site: Any, layers: Any, vector: Any, factor: float, positions: Any, rows: Any = None) -> None:
+    """Adds to the stream that leaves each of the layers, in their order. Rows and positions that both are lists go by pairs."""
     chosen = [layers] if hasattr(layers, "__index__") else list(layers)
+    place = tuple(slice(None) if one is None else one for one in (rows, positions))
     for layer in sorted(layer % site.num_layers for layer in chosen):
         stream = site.get(f"layers.{layer}.layer_output")
-        if positions is None:
-            stream[:] = stream + factor * vector
-        else:
-            stream[:, positions] = stream[:, positions] + factor * vector
+        stream[place] = stream[place] + factor * vector
 
 
 __all__ = ["Kind", "Missing", "ModelTracer", "OutOfOrderError", "Owner", "Pass", "Prompt", "SavedTuple", "Tracer", "Value", "steer"]

@@ -94,6 +94,16 @@ class StandardizedTransformer(Root):
         """Callable like Hugging Face's. Raises LoadError where the model has none."""
         return self.engine.tokenizer if self._text is None else self._text
 
+    @property
+    def add_prefix_false_tokenizer(self) -> Any:
+        """The tokenizer: BLOOM's puts no space before a text."""
+        return self.tokenizer
+
+    @property
+    def attn_probs_available(self) -> bool:
+        """Always: scores and pattern of every layer are served."""
+        return True
+
     # ---- tracing
 
     def trace(self, prompt: Any = None, *, attention_mask: Any = None, **options: Any) -> Tracer:
@@ -158,20 +168,51 @@ class StandardizedTransformer(Root):
         """Leaves out one layer of the running trace's step."""
         self.skip_layers(layer, layer, skip_with)
 
-    def skip_layers(self, start_layer: int, end_layer: int, skip_with: Any = None) -> None:
-        """Leaves out layers start..end, both included: the stream passes them unchanged, or as skip_with."""
+    def skip_layers(self, start_layer: int, end_layer: int, skip_with: Any = None, layer_returns_tuple: bool | None = None) -> None:
+        """Leaves out layers start..end, both included: the stream passes them unchanged, or as skip_with. layer_returns_tuple is accepted:
+        nothing depends on it."""
         start, end = (layer + self.num_layers if layer < 0 else layer for layer in (start_layer, end_layer))
+        running = self._running("skip_layers")
         if skip_with is not None:
-            self.set(f"layers.{start}.layer_input", skip_with)
-        self._running("skip_layers").skip_layers(start, end)
+            running.get(f"layers.{start}.layer_input")
+            running.leave()  # so that what was read of the stream stays what it was
+            running.set(f"layers.{start}.layer_input", skip_with[0] if isinstance(skip_with, tuple) else skip_with)
+        running.skip_layers(start, end)
 
-    def steer(self, layers: Any, steering_vector: Any, factor: float = 1.0, positions: Any = None) -> None:
-        """Adds factor * steering_vector to layer_output of the layers, at all positions or at some."""
-        steer(self, layers, steering_vector, factor, positions)
+    def detect_layer_output_type(self) -> None:
+        """Accepted, with nothing to do: it is known."""
+
+    def steer(
+        self,
+        layers: Any,
+        steering_vector: Any,
+        factor: float = 1,
+        positions: Any = None,
+        token_positions: Any = None,
+        batch_index: Any = None,
+    ) -> None:
+        """Adds factor * steering_vector to layer_output of the layers, at all token_positions (positions) or some, in all rows or in batch_index."""
+        if positions is not None and token_positions is not None:
+            raise InvalidArgument("[steer] positions and token_positions are given, which mean the same; give token_positions")
+        steer(self, layers, steering_vector, factor, positions if token_positions is None else token_positions, batch_index)
 
     def project_on_vocab(self, hidden: Any) -> torch.Tensor:
         """lm_head(norm(hidden)): [..., hidden] -> [..., vocab]. Of the last block's layer_output it is the logits, bit for bit."""
         return tensor(self.engine.project_on_vocab(arrays.floats(hidden, "project_on_vocab", "hidden")))
+
+    def probs_to_dict(self, tokens: Any, probs: Any) -> dict[str, float]:
+        """Tokens' names with their probabilities."""
+        return {name: float(prob) for name, prob in zip(self.tokenizer.convert_ids_to_tokens(tokens), probs)}
+
+    def get_topk_closest_tokens(self, hidden_state: Any, k: int = 5) -> dict[str, float] | list[dict[str, float]]:
+        """The k likeliest tokens of project_on_vocab(hidden_state), with their probabilities: of [hidden] a dict, of [rows, hidden] one for each."""
+        shape = tuple(hidden_state.shape)
+        if len(shape) not in (1, 2) or shape[-1] != self.hidden_size:
+            raise InvalidArgument(f"[get_topk_closest_tokens] hidden_state has shape {list(shape)}, expected [{self.hidden_size}] or [rows, {self.hidden_size}]")
+        top = torch.topk(self.project_on_vocab(hidden_state).softmax(-1), k=k, dim=-1)
+        if len(shape) == 1:
+            return self.probs_to_dict(top.indices, top.values)
+        return [self.probs_to_dict(indices, values) for indices, values in zip(top.indices, top.values)]
 
     def support(self) -> Support:
         """Which standard values are served, by dotted name."""
