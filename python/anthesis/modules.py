@@ -290,16 +290,24 @@ class Layers:
     """The blocks, by index (also from the end) and slice."""
 
     def __init__(self, site: Site) -> None:
-        self._layers = [Layer(site, layer) for layer in range(site.num_layers)]
+        self._site = site
+        self._layers: list[Layer | None] = [None] * site.num_layers  # made when they are asked for
 
     def __getitem__(self, index: Any) -> Any:
-        return self._layers[index]
+        numbers = range(len(self._layers))[index]
+        return self._layer(numbers) if isinstance(numbers, int) else [self._layer(number) for number in numbers]
+
+    def _layer(self, number: int) -> Layer:
+        layer = self._layers[number]
+        if layer is None:
+            layer = self._layers[number] = Layer(self._site, number)
+        return layer
 
     def __len__(self) -> int:
         return len(self._layers)
 
     def __iter__(self) -> Iterator[Layer]:
-        return iter(self._layers)
+        return (self._layer(number) for number in range(len(self._layers)))
 
 
 class PerLayer:
@@ -328,6 +336,10 @@ class PerLayer:
 
 class Transformer(Module):
     """Hugging Face: BloomModel."""
+
+
+def _refuse_module(layer: int, value: Any) -> None:
+    raise InvalidArgument(f"[layers[{layer}]] a module cannot be written; write its input, its output or a value")
 
 
 _ROOT_VALUES = ("token_embeddings", "final_norm_output", "lm_head_output", "logits", "next_token_probs")
@@ -364,9 +376,9 @@ class Root(Module):
         self._children.update(
             layers_input=per_layer("layer_input"),
             layers_output=per_layer("layer_output"),
-            attentions=[layer.self_attn for layer in layers],
+            attentions=PerLayer(lambda layer: layers[layer].self_attn, _refuse_module, site.num_layers),
             attentions_input=per_layer("attention_norm_output"),
-            mlps=[layer.mlp for layer in layers],
+            mlps=PerLayer(lambda layer: layers[layer].mlp, _refuse_module, site.num_layers),
             mlps_input=per_layer("mlp_norm_output"),
             attention_probabilities=per_layer("self_attn.attention_probabilities"),
         )

@@ -10,6 +10,7 @@ The body is ordinary code and asks in the order of the pass. What lies behind ra
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -125,9 +126,9 @@ class Pass:
             return self._input(name)
         own = _canonical(name)
         live = self._live.get(own)
-        if live is not None and self._core.stands_at(name, self.step):
+        if live is not None:  # what is kept there is of the point where the pass stands
             return live.value
-        if not self._core.stands_at(name, self.step):
+        if self._live and not self._core.stands_at(name, self.step):
             self.leave()
         array = self._core.value(name, self.step)
         value = self.kind.wrap(array)
@@ -236,6 +237,7 @@ class Pass:
         self._core.close()
 
 
+@functools.lru_cache(maxsize=None)
 def _canonical(name: str) -> str:
     """Values of one point with the same numbers share one array."""
     if name == "embedding_norm_output":

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 
 #include "anthesis/modules.h"
 #include "anthesis/trace.h"
@@ -64,7 +65,20 @@ struct Buffer {
 // Engines for traces: each trace has one to itself, and hands it on when it is over.
 class TraceEngines {
  public:
-  TraceEngines(std::shared_ptr<Model> model, EngineOptions options) : model_(std::move(model)), options_(std::move(options)) {}
+  TraceEngines(std::shared_ptr<Model> model, EngineOptions options) : model_(std::move(model)), options_(std::move(options)) {
+    const std::int64_t layers = model_->config().n_layer;
+    for (const ValueInfo& value : kValues) {
+      const bool root = value.host == Host::root;
+      for (std::int64_t layer = root ? -1 : 0; layer < (root ? 0 : layers); ++layer)
+        names_.emplace(full_name(value.id, layer), ValueRef{value.id, layer});
+    }
+  }
+  [[nodiscard]] const ValueRef& named(const std::string& name) const {
+    const auto found = names_.find(name);
+    if (found != names_.end()) return found->second;
+    select_values(name, model_->config().n_layer);  // refuses it, with the nearest name there is
+    throw InvalidArgument("[trace] '" + name + "' names several values, expected one");
+  }
   std::unique_ptr<Engine> take() {
     const std::scoped_lock lock(mutex_);
     if (free_.empty()) return std::make_unique<Engine>(model_, options_);
@@ -83,6 +97,7 @@ class TraceEngines {
   EngineOptions options_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Engine>> free_;
+  std::unordered_map<std::string, ValueRef> names_;
 };
 
 class PythonTrace {
@@ -113,7 +128,7 @@ class PythonTrace {
   PythonTrace& operator=(const PythonTrace&) = delete;
 
   Floats value(const std::string& name, std::int64_t step) {
-    const ValueRef at = named(name);
+    const ValueRef& at = named(name);
     std::vector<std::int64_t> shape;
     std::unique_ptr<Buffer> buffer;
     {
@@ -187,13 +202,7 @@ class PythonTrace {
     return *trace_;
   }
 
-  ValueRef named(const std::string& name) {
-    const auto found = names_.find(name);
-    if (found != names_.end()) return found->second;
-    const std::vector<ValueRef> values = select_values(name, engines_->config().n_layer);
-    if (values.size() != 1) throw InvalidArgument("[trace] '" + name + "' does not name one value");
-    return names_[name] = values.front();
-  }
+  [[nodiscard]] const ValueRef& named(const std::string& name) const { return engines_->named(name); }
 
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(columns_.size()); }
   [[nodiscard]] std::int64_t width(std::int64_t step) const { return step == 0 ? width_ : 1; }
@@ -290,7 +299,7 @@ class PythonTrace {
 
   template <class Body>
   void each_run(const std::string& name, std::int64_t step, const FloatsIn& array, const Body& body) {
-    const ValueRef at = named(name);
+    const ValueRef& at = named(name);
     const std::vector<std::int64_t> shape = shape_of(at.id, step);
     bool fits = array.ndim() == shape.size();
     for (std::size_t axis = 0; fits && axis < shape.size(); ++axis)
@@ -310,7 +319,6 @@ class PythonTrace {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Trace> trace_;
   std::thread::id thread_ = std::this_thread::get_id();
-  std::map<std::string, ValueRef> names_;
 };
 
 }  // namespace
