@@ -243,6 +243,8 @@ class Capture final : public ValueVisitor {
   [[nodiscard]] std::int64_t steps() const noexcept;
   /// A value of a step; nothing where it was not captured.
   [[nodiscard]] Tensor get(std::int64_t step, ValueId id, std::int64_t layer = -1) const;
+  /// The same, moved out: afterwards it is not there any more.
+  [[nodiscard]] Tensor take(std::int64_t step, ValueId id, std::int64_t layer = -1);
   /// All values of a step under their full names.
   [[nodiscard]] std::map<std::string, Tensor> all(std::int64_t step) const;
 

@@ -192,8 +192,15 @@ Tensor batch_tensor(const Batch& batch, ValueId id, const BloomConfig& config) {
   return pattern;
 }
 
-// Puts one row's value, without padding, into its columns of the batch.
-void place(const Tensor& from, ValueId id, const Batch& batch, std::int64_t row, Tensor& into) {
+// Puts one row's value, without padding, into its columns of the batch, whose array is made for the first one. A row that is
+// all of the batch is the batch's array.
+void place(Tensor from, ValueId id, const Batch& batch, std::int64_t row, const BloomConfig& config, Tensor& into) {
+  if (batch.rows == 1 && std::find(batch.mask[0].begin(), batch.mask[0].end(), 0) == batch.mask[0].end()) {
+    from.shape.insert(from.shape.begin(), 1);
+    into = std::move(from);
+    return;
+  }
+  if (into.shape.empty()) into = batch_tensor(batch, id, config);
   const std::vector<std::int64_t> columns = batch.real_columns(row, batch.past);
   const std::int64_t rows = static_cast<std::int64_t>(columns.size());
   const Layout layout = info(id).layout;
@@ -241,6 +248,15 @@ void next_token_probs(const Device& device, const Tensor& logits, std::int64_t r
   std::copy(logits.data.end() - vocab, logits.data.end(), out);
   if (rows == 0) return;
   device.softmax(out, 1, vocab, vocab);
+}
+
+// What a batch gives of which every row is padding.
+void fill_with_padding(const Batch& batch, const std::vector<ValueRef>& named, bool logits, const BloomConfig& config,
+                       ForwardOutput& output) {
+  if (logits) output.logits = batch_tensor(batch, ValueId::logits, config);
+  for (Tensor& hidden : output.hidden_states) hidden = batch_tensor(batch, ValueId::layer_input, config);
+  for (Tensor& pattern : output.attentions) pattern = batch_tensor(batch, ValueId::attention_probabilities, config);
+  for (const ValueRef& value : named) output.values[full_name(value.id, value.layer)] = batch_tensor(batch, value.id, config);
 }
 
 Request row_request(const ForwardInput& input, const Batch& batch, std::int64_t row, const BloomConfig& config) {
@@ -349,14 +365,9 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
 
   ForwardOutput output;
   std::vector<std::shared_ptr<const KeyValues>> past(static_cast<std::size_t>(batch.rows));
-  if (logits) output.logits = batch_tensor(batch, ValueId::logits, config);
-  for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
-    if (input.output_hidden_states) output.hidden_states.push_back(batch_tensor(batch, ValueId::layer_input, config));
-    if (input.output_attentions) output.attentions.push_back(batch_tensor(batch, ValueId::attention_probabilities, config));
-  }
-  if (input.output_hidden_states) output.hidden_states.push_back(batch_tensor(batch, ValueId::final_norm_output, config));
-  for (const ValueRef& value : named)
-    output.values.emplace(full_name(value.id, value.layer), batch_tensor(batch, value.id, config));
+  if (input.output_hidden_states) output.hidden_states.resize(static_cast<std::size_t>(config.n_layer) + 1);
+  if (input.output_attentions) output.attentions.resize(static_cast<std::size_t>(config.n_layer));
+  bool any = false;  // row that is not padding only
 
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const auto at = static_cast<std::size_t>(row);
@@ -365,13 +376,13 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
       continue;
     }
     Result result = running.finish(row);
+    any = true;
     past[at] = result.past;
-    if (logits) place(result.logits, ValueId::logits, batch, row, output.logits);
-    const Capture& capture = *captures[at];
+    Capture& capture = *captures[at];
     for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
       const auto l = static_cast<std::size_t>(layer);
       if (input.output_hidden_states) {
-        place(capture.get(0, ValueId::layer_input, layer), ValueId::layer_input, batch, row, output.hidden_states[l]);
+        place(capture.get(0, ValueId::layer_input, layer), ValueId::layer_input, batch, row, config, output.hidden_states[l]);
       }
       if (input.output_attentions) {
         Tensor pattern = capture.get(0, ValueId::attention_probabilities, layer);
@@ -382,23 +393,26 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
                 head_mask[static_cast<std::size_t>(layer * config.n_head + i / per_head)];
           }
         }
-        place(pattern, ValueId::attention_probabilities, batch, row, output.attentions[l]);
+        place(std::move(pattern), ValueId::attention_probabilities, batch, row, config, output.attentions[l]);
       }
     }
     if (input.output_hidden_states) {
-      place(capture.get(0, ValueId::final_norm_output), ValueId::final_norm_output, batch, row, output.hidden_states.back());
+      place(capture.get(0, ValueId::final_norm_output), ValueId::final_norm_output, batch, row, config,
+            output.hidden_states.back());
     }
     for (const ValueRef& value : named) {
       const std::string name = full_name(value.id, value.layer);
       if (value.id == ValueId::next_token_probs) {
-        next_token_probs(engine.device(), result.logits, row, output.values.at(name));
-      } else if (const Tensor found = capture.get(0, value.id, value.layer); found.shape.empty()) {
-        output.values.erase(name);  // its layer was left out, in every row
-      } else {
-        place(found, value.id, batch, row, output.values.at(name));
+        Tensor& into = output.values[name];
+        if (into.shape.empty()) into = batch_tensor(batch, value.id, config);
+        next_token_probs(engine.device(), result.logits, row, into);
+      } else if (Tensor found = capture.take(0, value.id, value.layer); !found.shape.empty()) {  // else its layer was left out
+        place(std::move(found), value.id, batch, row, config, output.values[name]);
       }
     }
+    if (logits) place(std::move(result.logits), ValueId::logits, batch, row, config, output.logits);
   }
+  if (!any) fill_with_padding(batch, named, logits, config, output);
   output.loss = mean_loss(input, batch, output.logits);
   if (!input.output_logits) output.logits = {};
   if (input.use_cache) output.past_key_values = std::make_shared<PastKeyValues>(std::move(past), batch.mask);

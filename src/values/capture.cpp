@@ -77,6 +77,14 @@ Tensor Capture::get(std::int64_t step, ValueId id, std::int64_t layer) const {
   return join(found->second, position_axis(info(id).layout), id == ValueId::attention_scores ? kMaskedScore : 0.0F);
 }
 
+Tensor Capture::take(std::int64_t step, ValueId id, std::int64_t layer) {
+  const auto found = pieces_.find({step, {id, layer}});
+  if (found == pieces_.end() || found->second.empty()) return {};
+  Tensor taken = found->second.size() == 1 ? std::move(found->second.front()) : get(step, id, layer);
+  pieces_.erase(found);
+  return taken;
+}
+
 std::map<std::string, Tensor> Capture::all(std::int64_t step) const {
   std::map<std::string, Tensor> named;
   for (const ValueRef& value : values_) {
