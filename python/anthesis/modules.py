@@ -46,6 +46,14 @@ class SavedTuple(tuple):  # type: ignore[type-arg]
         return self
 
 
+class Output(SavedTuple):
+    """What the whole model returns in Hugging Face, as far as there is of it in a trace."""
+
+    @property
+    def logits(self) -> Any:
+        return self[0]
+
+
 def _flat(array: Any) -> Any:
     """[batch, seq, heads, head_dim] with the heads side by side. Shares its numbers."""
     return array.reshape(array.shape[0], array.shape[1], -1)
@@ -388,14 +396,14 @@ class Root(Module):
         return self._site.get("input_ids")
 
     @property
-    def output(self) -> Any:
-        """The logits, which is what the model returns."""
-        return self._site.get("logits")
+    def output(self) -> Output:
+        """What the model returns: `.logits`."""
+        return Output((self._site.get("logits"),))
 
     def _write(self, attribute: str, value: Any) -> None:
         if attribute == "input":
             raise InvalidArgument("[model] its input are the token ids, which cannot be written; write token_embeddings")
-        self._site.set("logits", value)
+        self._site.set("logits", value[0] if isinstance(value, tuple) else value)
 
     def _unknown(self, attribute: str) -> AttributeError:
         if attribute in _AMBIGUOUS:

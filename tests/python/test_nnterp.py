@@ -110,6 +110,7 @@ def test_the_readout(case: Any) -> None:
         last = model.layers[-1].layer_output
         logits = model.logits
         assert torch.equal(model.lm_head.output, logits)
+        assert model.output.logits is model.output[0] is logits
         probs = model.next_token_probs
     assert torch.equal(model.project_on_vocab(last), logits)
     torch.testing.assert_close(probs, logits[:, -1].softmax(-1))
@@ -215,7 +216,9 @@ def test_the_tokenizer_is_callable(models: dict[str, StandardizedTransformer]) -
         ({"attn_implementation": "sdpa"}, "attn_implementation is 'sdpa'"),
         ({"quantization_config": 1}, "quantization_config=1 is not served"),
         ({"trust_remote_code": True}, "trust_remote_code=True is not served"),
+        ({"remote": True}, "remote=True is not served"),
         ({"tokenizer_kwargs": {"use_fast": False}}, "tokenizer_kwargs has use_fast=False"),
+        ({"tokenizer_kwargs": {"add_prefix_space": True}}, "tokenizer_kwargs has add_prefix_space=True"),
     ],
 )
 def test_constructor_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
@@ -232,7 +235,8 @@ def test_methods_that_are_not_served(name: str, models: dict[str, StandardizedTr
 
 
 def test_options_that_are_accepted() -> None:
-    StandardizedTransformer(device_map="auto", attn_implementation="eager", enable_attention_probs=True, tokenizer_kwargs={"padding_side": "left"}, threads=1)
+    options = {"device_map": "auto", "attn_implementation": "eager", "enable_attention_probs": True, "dispatch": True, "check_renaming": True, "remote": False}
+    StandardizedTransformer(tokenizer_kwargs={"padding_side": "left", "add_prefix_space": False}, threads=1, **options)
 
 
 @pytest.mark.skipif(not os.environ.get("ANTHESIS_LONG_TESTS"), reason="a random model of 560m's shape: with ANTHESIS_LONG_TESTS=1")

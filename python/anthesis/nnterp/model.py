@@ -24,7 +24,8 @@ _REFUSED = {
     "edit": "lasting edits of a model are not served; edit in each trace, or give edits to each request",
     "session": "a session has nothing to do here: traces see each other's results as they are",
 }
-_NEUTRAL = {"dispatch", "trust_remote_code", "allow_dispatch", "check_renaming", "check_attn_probs_with_trace", "rename_config"}
+_NEUTRAL = {"dispatch", "allow_dispatch", "check_renaming", "check_attn_probs_with_trace"}  # whatever they say: there is nothing to do or check
+_REFUSED_IF_TRUE = {"trust_remote_code", "remote", "allow_multimodal", "rename", "rename_config"}
 
 
 class StandardizedTransformer(Root):
@@ -50,11 +51,12 @@ class StandardizedTransformer(Root):
         """Loads a model: a folder, or an id in the hub's local cache; without one the bundled model.
 
         dtype (torch_dtype): of the weights; float32 without it. device_map: None, "auto" or "cpu". attn_implementation: None or "eager".
-        enable_attention_probs: accepted; scores and pattern are always served. tokenizer_kwargs: padding_side. threads, revision: as load's.
+        enable_attention_probs: accepted; scores and pattern are always served. tokenizer_kwargs: padding_side, and
+        add_prefix_space=False, which is so anyway. threads, revision: as load's.
         """
         who = "StandardizedTransformer"
         for name, value in others.items():
-            if name not in _NEUTRAL or value:
+            if name not in _NEUTRAL and (name not in _REFUSED_IF_TRUE or value):
                 raise InvalidArgument(
                     f"[{who}] {name}={value!r} is not served; expected dtype, device_map, attn_implementation, enable_attention_probs, "
                     "tokenizer_kwargs, threads or revision"
@@ -248,6 +250,8 @@ def _tokenizer(own: Any, options: dict[str, Any]) -> Any:
     tokenizer = own.tokenizer
     chosen = CallableTokenizer(tokenizer) if isinstance(tokenizer, Tokenizer) else tokenizer.inner if isinstance(tokenizer, HuggingFaceTokenizer) else tokenizer
     for key, value in options.items():
+        if key == "add_prefix_space" and value is False:
+            continue
         if key != "padding_side" or value not in ("left", "right"):
             raise InvalidArgument(f"[StandardizedTransformer] tokenizer_kwargs has {key}={value!r}, expected padding_side 'left' or 'right'")
         chosen.padding_side = value
