@@ -149,7 +149,8 @@ TEST(GoldenEdits, NoKindOfCaseIsLeftOut) {
 struct World {
   explicit World(Random& random) {
     test::write_random_model(folder.path(), {random.between(2, 4), random.between(1, 5), random.between(2, 20), 40}, random);
-    model = Model::load(folder.path().string(), {.threads = 1});
+    const DType dtype = random.pick<DType>({DType::f32, DType::f32, DType::f16, DType::bf16, DType::int8, DType::int4});
+    model = Model::load(folder.path().string(), {.dtype = dtype, .threads = 1});
   }
   [[nodiscard]] Engine engine(EngineOptions options = {.threads = 1}) const { return Engine(model, options); }
   test::TemporaryFolder folder;
