@@ -374,7 +374,9 @@ class Root(Module):
         head = Leaf(site, "lm_head", "final_norm_output", "lm_head_output", module="lm_head", bias=False)
         transformer = Transformer(site, "transformer")
         transformer._children.update(h=layers, word_embeddings=embedding, word_embeddings_layernorm=norm, ln_f=final)
-        self._children.update(layers=layers, embed_tokens=embedding, norm=final, ln_final=final, lm_head=head, transformer=transformer)
+        transformer._children.update(layers=layers, embed_tokens=embedding, norm=final, ln_final=final)
+        self._children.update(layers=layers, embed_tokens=embedding, norm=final, ln_final=final, lm_head=head)
+        self._children.update(transformer=transformer, model=transformer)
 
         def per_layer(name: str) -> PerLayer:
             return PerLayer(

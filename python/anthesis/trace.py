@@ -25,6 +25,13 @@ from .modules import Root, SavedTuple
 _READ_ONLY = {"next_token_probs": "logits", "input_ids": "token_embeddings", "attention_mask": "attention_scores", "input_size": "token_embeddings"}
 
 
+class Count(int):
+    """A whole number that also accepts `.save()`."""
+
+    def save(self) -> Count:
+        return self
+
+
 class Value(np.ndarray):
     """A numpy array that also accepts `.save()`, which traces do not need."""
 
@@ -70,16 +77,16 @@ class _Live:
 
 
 class Prompt:
-    """Rows of ids, and the columns they have in the batch. Texts are padded on the left."""
+    """Rows of ids, and the columns they have in the batch. Without a mask, rows are padded on one side."""
 
-    def __init__(self, given: Any, tokenizer: Any, attention_mask: Any = None) -> None:
+    def __init__(self, given: Any, tokenizer: Any, attention_mask: Any = None, padding_side: str = "left") -> None:
         if isinstance(given, dict) or hasattr(given, "input_ids"):
             attention_mask = given["attention_mask"] if attention_mask is None and "attention_mask" in given.keys() else attention_mask
             given = given["input_ids"]
         rows = _rows(given, tokenizer)
         width = max((len(row) for row in rows), default=0)
         if attention_mask is None:
-            self.columns = [list(range(width - len(row), width)) for row in rows]
+            self.columns = [list(range(width)[: len(row)] if padding_side == "right" else range(width - len(row), width)) for row in rows]
             self.ids = [[int(i) for i in row] for row in rows]
         else:
             mask = arrays.mask_rows(attention_mask, "trace", "attention_mask")
@@ -156,7 +163,7 @@ class Pass:
         ids, columns = self.prompt.ids, self.prompt.columns
         rows, width, step = len(ids), self.prompt.width, self.step
         if name == "input_size":
-            return [rows, width if step == 0 else 1]
+            return SavedTuple((Count(rows), Count(width if step == 0 else 1)))
         if name == "attention_mask":
             mask = np.zeros((rows, width + step), dtype=np.int64)
             for row in range(rows):
@@ -298,9 +305,11 @@ class Invoke:
 class Tracer:
     """What `with model.trace(...) as tracer` gives: the running pass, and what can be done with it."""
 
-    def __init__(self, owner: Owner, prompt: Any, sampling: _core.SamplingOptions, kind: Kind, attention_mask: Any = None) -> None:
-        self._owner, self._sampling, self._kind = owner, sampling, kind
-        self._prompt = None if prompt is None else Prompt(prompt, owner.text, attention_mask)
+    def __init__(
+        self, owner: Owner, prompt: Any, sampling: _core.SamplingOptions, kind: Kind, attention_mask: Any = None, padding_side: str = "left"
+    ) -> None:
+        self._owner, self._sampling, self._kind, self._padding_side = owner, sampling, kind, padding_side
+        self._prompt = None if prompt is None else Prompt(prompt, owner.text, attention_mask, padding_side)
         self._running: Pass | None = None
         self._results: list[tuple[Prompt, list[_core.Finished]]] = []
         self._entered = False
@@ -357,7 +366,7 @@ class Tracer:
         """A prompt of its own in this trace: `with tracer.invoke(prompt):`. Invokes run one after the other; what one read, a later one may use."""
         if prompt is None:
             raise InvalidArgument("[trace] invoke() without a prompt, which would run over all others' rows, is not served; name a prompt")
-        return Invoke(self, Prompt(prompt, self._owner.text, attention_mask))
+        return Invoke(self, Prompt(prompt, self._owner.text, attention_mask, self._padding_side))
 
     def stop(self) -> None:
         """Ends the pass here: nothing after this point is computed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,10 @@ def test_a_token_from_the_front_wants_padding_on_the_right() -> None:
     with lm.trace(TEXTS[0]):
         alone = lm.layers[2].layer_output[0, 1]
     assert torch.equal(found[2, 0], alone)
+    with lm.trace() as tracer:
+        with tracer.invoke(TEXTS[:2]):
+            assert lm.attention_mask[0].tolist() == sorted(lm.attention_mask[0].tolist(), reverse=True) and lm.attention_mask[0, -1] == 0
+            assert torch.equal(lm.layers[2].layer_output[0, 1], alone)
     with pytest.raises(InvalidArgument, match="idx -1 counts from the back, but the tokenizer pads on the right"):
         get_token_activations(lm, TEXTS)
 
@@ -120,6 +125,7 @@ def test_parts_of_the_model(lm: StandardizedTransformer) -> None:
     with lm.trace(TEXTS[0]):
         lm.skip_layer(1)
         assert torch.equal(lm.logits, skipped)
+    assert lm.model.layers is lm.layers and lm.model.ln_final is lm.norm
     assert lm.mlps[2] is lm.layers[2].mlp and lm.attentions[2] is lm.layers[2].self_attn
     for ambiguous, choice in ((get_attention_output, "attention_output or layer_mid"), (get_mlp_output, "mlp_output or layer_output")):
         with pytest.raises(AttributeError) as error:
@@ -251,13 +257,15 @@ def test_patch_object_attn_lens(lm: StandardizedTransformer) -> None:
 )
 def test_steer_at_rows_and_positions(options: dict[str, Any], place: Any, lm: StandardizedTransformer) -> None:
     vector = torch.linspace(-1, 1, lm.hidden_size)
-    with lm.trace(TEXTS):
+    with lm.trace(TEXTS), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         lm.steer([1, 0], vector, factor=2, **options)
         steered = lm.logits
     with lm.trace(TEXTS):
         for layer in (0, 1):
             lm.layers[layer].layer_output[place] += 2 * vector
         assert torch.equal(lm.logits, steered)
+    assert len(caught) == ("positions" in options)
 
 
 def test_steer_and_skip_with_the_rest_of_their_arguments(lm: StandardizedTransformer) -> None:

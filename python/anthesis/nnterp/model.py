@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -120,7 +121,8 @@ class StandardizedTransformer(Root):
         return self._tracer(prompt, _without_neutral(options), attention_mask)
 
     def _tracer(self, prompt: Any, options: dict[str, Any], attention_mask: Any) -> Tracer:
-        tracer = Tracer(self.engine.owner(), prompt, sampling(options, "generate"), self._kind, attention_mask)
+        side = "left" if self._text is None else self._text.padding_side
+        tracer = Tracer(self.engine.owner(), prompt, sampling(options, "generate"), self._kind, attention_mask, side)
         object.__setattr__(self, "_last", tracer)
         return tracer
 
@@ -194,9 +196,12 @@ class StandardizedTransformer(Root):
         batch_index: Any = None,
     ) -> None:
         """Adds factor * steering_vector to layer_output of the layers, at all token_positions (positions) or some, in all rows or in batch_index."""
-        if positions is not None and token_positions is not None:
-            raise InvalidArgument("[steer] positions and token_positions are given, which mean the same; give token_positions")
-        steer(self, layers, steering_vector, factor, positions if token_positions is None else token_positions, batch_index)
+        if positions is not None:
+            if token_positions is not None:
+                raise InvalidArgument("[steer] positions and token_positions are given, which mean the same; give token_positions")
+            warnings.warn("positions is nnterp's earlier name of token_positions", DeprecationWarning, stacklevel=2)
+            token_positions = positions
+        steer(self, layers, steering_vector, factor, token_positions, batch_index)
 
     def project_on_vocab(self, hidden: Any) -> torch.Tensor:
         """lm_head(norm(hidden)): [..., hidden] -> [..., vocab]. Of the last block's layer_output it is the logits, bit for bit."""

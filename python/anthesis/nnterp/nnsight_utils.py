@@ -140,8 +140,6 @@ def get_token_activations(
 
     if tracer is not None:
         return collect()
-    if side == "right":
-        prompts = nn_model.tokenizer([prompts] if isinstance(prompts, str) else prompts, padding=True)
     with nn_model.trace(prompts, remote=remote):
         found = collect()
     return found
