@@ -50,7 +50,7 @@ class Kind:
         return array
 
     def stamp(self, value: Any) -> Any:
-        """What differs once the value was changed; None where only its numbers tell."""
+        """What differs once the value was changed; None where nothing but its numbers tells."""
         return None
 
     def leave(self, value: Any) -> None:
@@ -67,13 +67,6 @@ def broadcast(array: npt.NDArray[np.float32], shape: tuple[int, ...], name: str)
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InvalidArgument(f"[trace] {name} has shape {list(shape)}, but what is written to it has {list(array.shape)}") from None
-
-
-class _Live:
-    """A value that was handed out, while the pass stands at its point."""
-
-    def __init__(self, name: str, array: npt.NDArray[np.float32], value: Any, stamp: Any) -> None:
-        self.name, self.array, self.value, self.stamp = name, array, value, stamp
 
 
 class Prompt:
@@ -117,7 +110,7 @@ class Pass:
         self.prompt, self.kind, self.step = prompt, kind, 0
         self.max_steps = max(1, sampling.max_new_tokens)
         self._core = _core.Trace(engines, prompt.ids, prompt.columns, prompt.width, sampling)
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, tuple[str, Any]] = {}  # what was handed out where the pass stands
         self._left: list[tuple[str, Any, Any]] = []  # of kinds with stamps
         self._patterns: dict[tuple[int, int], Any] = {}
         self._finished: list[_core.Finished] | None = None
@@ -134,15 +127,14 @@ class Pass:
         own = _canonical(name)
         live = self._live.get(own)
         if live is not None:  # what is kept there is of the point where the pass stands
-            return live.value
+            return live[1]
         if self._live and not self._core.stands_at(name, self.step):
             self.leave()
-        array = self._core.value(name, self.step)
-        value = self.kind.wrap(array)
+        value = self.kind.wrap(self._core.value(name, self.step))
         if name == "next_token_probs":
             self.kind.leave(value)
         else:
-            self._live[own] = _Live(name, array, value, self.kind.stamp(value))
+            self._live[own] = (name, value)
         if name.endswith("attention_probabilities"):
             self._patterns[self.step, int(name.split(".")[1])] = value
         return value
@@ -184,23 +176,18 @@ class Pass:
 
     def leave(self) -> None:
         """The pass is about to leave its point: what was changed lands."""
-        for live in [one for one in self._live.values() if self._changed(one)]:
-            self._core.write(live.name, self.step, live.array)
-        for live in self._live.values():
-            self.kind.leave(live.value)
-            stamp = self.kind.stamp(live.value)
+        self._core.land()
+        for name, value in self._live.values():
+            self.kind.leave(value)
+            stamp = self.kind.stamp(value)
             if stamp is not None:
-                self._left.append((live.name, live.value, stamp))
+                self._left.append((name, value, stamp))
         self._live.clear()
-        self.check_left()
+        self.check_left(recent=32)  # all of them at the end
 
-    def _changed(self, live: _Live) -> bool:
-        stamp = self.kind.stamp(live.value)
-        return bool(self._core.differs(live.name, self.step, live.array)) if stamp is None else stamp != live.stamp
-
-    def check_left(self) -> None:
+    def check_left(self, recent: int = 0) -> None:
         """What was changed too late must not seem to have landed."""
-        for name, value, stamp in self._left:
+        for name, value, stamp in self._left[-recent:]:
             if self.kind.stamp(value) != stamp:
                 self._left.clear()
                 raise OutOfOrderError(f"[trace] {name} was changed after the pass had left it, so the change is lost; change a clone() of it")

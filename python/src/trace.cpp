@@ -62,6 +62,13 @@ struct Buffer {
   float* memory;
 };
 
+// A value that was handed out.
+struct Handed {
+  ValueRef value{};
+  std::vector<std::int64_t> shape;
+  std::unique_ptr<Buffer> buffer;
+};
+
 // Engines for traces: each trace has one to itself, and hands it on when it is over.
 class TraceEngines {
  public:
@@ -127,40 +134,49 @@ class PythonTrace {
   PythonTrace(const PythonTrace&) = delete;
   PythonTrace& operator=(const PythonTrace&) = delete;
 
+  // A copy of a value, which land() compares and writes back.
   Floats value(const std::string& name, std::int64_t step) {
     const ValueRef& at = named(name);
-    std::vector<std::int64_t> shape;
-    std::unique_ptr<Buffer> buffer;
+    auto handed = std::make_shared<Handed>();
     {
       const nb::gil_scoped_release released;
       const std::span<const ValueView> views = trace().value(at, step);
-      shape = shape_of(at.id, step);
-      buffer = std::make_unique<Buffer>(static_cast<std::size_t>(std::max<std::int64_t>(1, element_count(shape))));
-      copy_out(at.id, step, views, shape, buffer->memory);
+      handed->value = at;
+      handed->shape = shape_of(at.id, step);
+      handed->buffer =
+          std::make_unique<Buffer>(static_cast<std::size_t>(std::max<std::int64_t>(1, element_count(handed->shape))));
+      copy_out(at.id, step, views, handed->shape, handed->buffer->memory);
     }
-    float* data = buffer->memory;
-    nb::capsule keeps_alive(buffer.get(), [](void* held) noexcept { delete static_cast<Buffer*>(held); });
-    buffer.release();
-    const std::vector<std::size_t> sizes(shape.begin(), shape.end());
-    return Floats(data, sizes.size(), sizes.data(), keeps_alive);
+    if (at.id != ValueId::next_token_probs) handed_.push_back(handed);
+    handed_step_ = step;
+    const std::vector<std::size_t> sizes(handed->shape.begin(), handed->shape.end());
+    auto* kept = new std::shared_ptr<Handed>(handed);
+    const nb::capsule keeps_alive(kept, [](void* held) noexcept { delete static_cast<std::shared_ptr<Handed>*>(held); });
+    return Floats(handed->buffer->memory, sizes.size(), sizes.data(), keeps_alive);
+  }
+
+  // The pass is about to move on: whatever was handed out here and changed since is written to it. First all are compared and
+  // then written, for two may share their numbers. Padding does not count.
+  void land() {
+    if (handed_.empty()) return;
+    const nb::gil_scoped_release released;
+    std::erase_if(handed_, [&](const std::shared_ptr<Handed>& one) {
+      bool same = true;
+      each_run(*one, [&](float* own, const float* given, std::int64_t count) {
+        same = same && std::memcmp(own, given, static_cast<std::size_t>(count) * sizeof(float)) == 0;
+      });
+      return same;
+    });
+    for (const std::shared_ptr<Handed>& one : handed_) {
+      each_run(*one, [](float* own, const float* given, std::int64_t count) {
+        std::memcpy(own, given, static_cast<std::size_t>(count) * sizeof(float));
+      });
+    }
+    handed_.clear();
   }
 
   [[nodiscard]] bool stands_at(const std::string& name, std::int64_t step) {
     return trace_ && trace_->stands_at(named(name), step);
-  }
-
-  // Whether an array that was handed out differs from the pass's numbers. Padding does not count.
-  bool differs(const std::string& name, std::int64_t step, const FloatsIn& array) {
-    bool same = true;
-    each_run(name, step, array, [&](float* own, const float* given, std::int64_t count) {
-      same = same && std::memcmp(own, given, static_cast<std::size_t>(count) * sizeof(float)) == 0;
-    });
-    return !same;
-  }
-  void write(const std::string& name, std::int64_t step, const FloatsIn& array) {
-    each_run(name, step, array, [](float* own, const float* given, std::int64_t count) {
-      std::memcpy(own, given, static_cast<std::size_t>(count) * sizeof(float));
-    });
   }
 
   // Runs on to the beginning of a step; false: it never came.
@@ -191,6 +207,7 @@ class PythonTrace {
   }
   void close() noexcept {
     if (!trace_) return;
+    handed_.clear();
     trace_.reset();
     engines_->give(std::move(engine_));
   }
@@ -298,18 +315,10 @@ class PythonTrace {
   }
 
   template <class Body>
-  void each_run(const std::string& name, std::int64_t step, const FloatsIn& array, const Body& body) {
-    const ValueRef& at = named(name);
-    const std::vector<std::int64_t> shape = shape_of(at.id, step);
-    bool fits = array.ndim() == shape.size();
-    for (std::size_t axis = 0; fits && axis < shape.size(); ++axis)
-      fits = static_cast<std::int64_t>(array.shape(axis)) == shape[axis];
-    if (!fits) throw InvalidArgument("[trace] " + name + " is written with another shape than it has");
-    const nb::gil_scoped_release released;
-    if (!trace().stands_at(at, step)) throw OutOfOrderError("[trace] the pass has left " + name + ", so it cannot be written");
-    const std::span<const ValueView> views = trace().value(at, step);
+  void each_run(const Handed& handed, const Body& body) {
+    const std::span<const ValueView> views = trace().value(handed.value, handed_step_);
     for (std::size_t row = 0; row < views.size(); ++row)
-      each_run_of_row(at.id, step, row, views[row], shape, const_cast<float*>(array.data()), body);
+      each_run_of_row(handed.value.id, handed_step_, row, views[row], handed.shape, handed.buffer->memory, body);
   }
 
   std::shared_ptr<TraceEngines> engines_;
@@ -318,6 +327,8 @@ class PythonTrace {
   std::vector<std::vector<TokenId>> tokens_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Trace> trace_;
+  std::vector<std::shared_ptr<Handed>> handed_;  // where the pass stands
+  std::int64_t handed_step_ = 0;
   std::thread::id thread_ = std::this_thread::get_id();
 };
 
@@ -340,8 +351,7 @@ void bind_trace(nb::module_& m, nb::class_<SharedEngine>& engine) {
            nb::arg("engines"), nb::arg("ids"), nb::arg("columns"), nb::arg("width"), nb::arg("sampling"))
       .def("value", &PythonTrace::value, nb::arg("name"), nb::arg("step"))
       .def("stands_at", &PythonTrace::stands_at, nb::arg("name"), nb::arg("step"))
-      .def("differs", &PythonTrace::differs, nb::arg("name"), nb::arg("step"), nb::arg("array"))
-      .def("write", &PythonTrace::write, nb::arg("name"), nb::arg("step"), nb::arg("array"))
+      .def("land", &PythonTrace::land)
       .def("enter_step", &PythonTrace::enter_step, nb::arg("step"))
       .def("skip_layers", &PythonTrace::skip_layers, nb::arg("first"), nb::arg("last"))
       .def_prop_ro("step", &PythonTrace::step)

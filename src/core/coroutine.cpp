@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "core/fail.h"
 
@@ -58,6 +61,32 @@ class Stack {
   void* memory_ = nullptr;
 };
 
+// Stacks that were used before: a new one costs as much as a short pass, for each of its pages has to be fetched.
+class Stacks {
+ public:
+  static Stacks& all() {
+    static auto* stacks = new Stacks;  // coroutines may outlive everything
+    return *stacks;
+  }
+  std::unique_ptr<Stack> take() {
+    const std::scoped_lock lock(mutex_);
+    if (free_.empty()) return std::make_unique<Stack>();
+    std::unique_ptr<Stack> stack = std::move(free_.back());
+    free_.pop_back();
+    return stack;
+  }
+  void give(std::unique_ptr<Stack> stack) noexcept {
+    const std::scoped_lock lock(mutex_);
+    if (free_.size() < kMost) free_.push_back(std::move(stack));
+  }
+
+ private:
+  static constexpr std::size_t kMost = 16;
+  Stacks() { free_.reserve(kMost); }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Stack>> free_;
+};
+
 }  // namespace
 
 struct Coroutine::Impl {
@@ -68,7 +97,7 @@ struct Coroutine::Impl {
   void leave(bool inside, bool for_ever);
 
   std::function<void()> body;
-  Stack stack;
+  std::unique_ptr<Stack> stack = Stacks::all().take();
   ucontext_t inside{}, outside{};
   std::exception_ptr error;
   bool begun = false, done = false;
@@ -82,8 +111,13 @@ struct Coroutine::Impl {
 #if defined(ANTHESIS_TSAN)
   void* fiber_inside = __tsan_create_fiber(0);
   void* fiber_outside = nullptr;
-  ~Impl() { __tsan_destroy_fiber(fiber_inside); }
 #endif
+  ~Impl() {
+#if defined(ANTHESIS_TSAN)
+    __tsan_destroy_fiber(fiber_inside);
+#endif
+    Stacks::all().give(std::move(stack));
+  }
 };
 
 // Tells the sanitizers that the stack is about to change.
@@ -92,7 +126,7 @@ void Coroutine::Impl::leave([[maybe_unused]] bool from_inside, [[maybe_unused]] 
   if (from_inside) {
     __sanitizer_start_switch_fiber(for_ever ? nullptr : &fake_inside, outside_stack, outside_size);
   } else {
-    __sanitizer_start_switch_fiber(&fake_outside, stack.bottom(), kStackBytes);
+    __sanitizer_start_switch_fiber(&fake_outside, stack->bottom(), kStackBytes);
   }
 #endif
 #if defined(ANTHESIS_TSAN)
@@ -135,7 +169,7 @@ void Coroutine::resume() {
   if (!self.begun) {
     self.begun = true;
     getcontext(&self.inside);
-    self.inside.uc_stack.ss_sp = self.stack.bottom();
+    self.inside.uc_stack.ss_sp = self.stack->bottom();
     self.inside.uc_stack.ss_size = kStackBytes;
     self.inside.uc_link = nullptr;
     const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&self));

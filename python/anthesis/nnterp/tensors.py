@@ -24,7 +24,7 @@ def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
 
 
 class TorchKind(Kind):
-    """Torch counts the changes of a tensor and its views: a change that comes too late is found, and nothing has to be compared."""
+    """Torch counts the changes of a tensor and its views, so a change that comes too late is found."""
 
     def wrap(self, array: npt.NDArray[np.float32]) -> Any:
         return tensor(array)
