@@ -222,11 +222,14 @@ class Model:
         array = np.asarray(arrays.to_array(ids, "embed", "ids"))
         return self._engine.embed(arrays.ids(array.reshape(-1), "embed", "ids")).reshape(*array.shape, -1)
 
-    def trace(self, prompt: Any = None, *, attention_mask: Any = None, **options: Any) -> ModelTracer:
+    def trace(
+        self, prompt: Any = None, *, attention_mask: Any = None, adapter: Adapter | Sequence[Adapter | None] | None = None, **options: Any
+    ) -> ModelTracer:
         """A pass that stops where its values are asked for: `with model.trace(prompt) as t: t.layers[3].layer_output[:, -1] = 0`.
 
         prompt: a text, a list of texts (padded on the left, padding is 0 in every value), ids [positions] or [rows, positions] with
             attention_mask; or nothing, for `with t.invoke(prompt):` blocks, each a request of its own.
+        adapter: for all rows, or a list with one (or None) for each; invoke() may name another.
         options: as for generate; with max_new_tokens the trace goes on from step to step: `for step in t.steps:`, `t.result`.
 
         The body asks in the order of the pass; what lies behind raises OutOfOrderError. See docs/tracing.md.
@@ -234,7 +237,7 @@ class Model:
         from .trace import Kind, ModelTracer, Tracer
 
         chosen = sampling({"max_new_tokens": 0, **options}, "trace")
-        return ModelTracer(Tracer(self.owner(), prompt, chosen, Kind(), attention_mask), self)
+        return ModelTracer(Tracer(self.owner(), prompt, chosen, Kind(), attention_mask, adapter=adapter), self)
 
     def owner(self) -> Owner:
         """Of this model's traces: engines, and what is open in which thread."""
@@ -242,7 +245,7 @@ class Model:
             from .trace import Owner
 
             pad = self.config.pad_token_id
-            self._owner = Owner(self._model, self._threads, lambda: self.tokenizer, 0 if pad is None else pad)
+            self._owner = Owner(self._model, self._threads, lambda: self.tokenizer, 0 if pad is None else pad, self)
         return self._owner
 
     # ---- generation

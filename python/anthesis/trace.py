@@ -13,14 +13,18 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core, arrays
 from ._core import InvalidArgument, OutOfOrderError
+from .adapter import Adapter, per_row
 from .modules import Root, SavedTuple
+
+if TYPE_CHECKING:
+    from .model import Model
 
 _READ_ONLY = {"next_token_probs": "logits", "input_ids": "token_embeddings", "attention_mask": "attention_scores", "input_size": "token_embeddings"}
 
@@ -90,6 +94,7 @@ class Prompt:
         if not rows or any(not row for row in self.ids):
             raise InvalidArgument("[trace] a prompt is empty, expected at least one token in each row")
         self.width = width
+        self.adapters: tuple[Adapter | None, ...] = ()  # one per row, or none at all
 
 
 def _rows(given: Any, tokenizer: Any) -> list[Any]:
@@ -106,10 +111,13 @@ def _rows(given: Any, tokenizer: Any) -> list[Any]:
 class Pass:
     """One pass over one or more rows, walked through by full names. Belongs to one thread."""
 
-    def __init__(self, engines: _core.TraceEngines, prompt: Prompt, sampling: _core.SamplingOptions, kind: Kind) -> None:
+    def __init__(
+        self, engines: _core.TraceEngines, prompt: Prompt, sampling: _core.SamplingOptions, kind: Kind, adapters: Sequence[Adapter | None] = ()
+    ) -> None:
         self.prompt, self.kind, self.step = prompt, kind, 0
         self.max_steps = max(1, sampling.max_new_tokens)
-        self._core = _core.Trace(engines, prompt.ids, prompt.columns, prompt.width, sampling)
+        cores = [None if one is None else one._core for one in adapters]
+        self._core = _core.Trace(engines, prompt.ids, prompt.columns, prompt.width, sampling, cores)
         self._live: dict[str, tuple[str, Any]] = {}  # what was handed out where the pass stands
         self._left: list[tuple[str, Any, Any]] = []  # of kinds with stamps
         self._patterns: dict[tuple[int, int], Any] = {}
@@ -293,13 +301,26 @@ class Tracer:
     """What `with model.trace(...) as tracer` gives: the running pass, and what can be done with it."""
 
     def __init__(
-        self, owner: Owner, prompt: Any, sampling: _core.SamplingOptions, kind: Kind, attention_mask: Any = None, padding_side: str = "left"
+        self,
+        owner: Owner,
+        prompt: Any,
+        sampling: _core.SamplingOptions,
+        kind: Kind,
+        attention_mask: Any = None,
+        padding_side: str = "left",
+        adapter: Any = None,
     ) -> None:
         self._owner, self._sampling, self._kind, self._padding_side = owner, sampling, kind, padding_side
-        self._prompt = None if prompt is None else Prompt(prompt, owner.text, attention_mask, padding_side)
+        self._adapter = adapter
+        self._prompt = None if prompt is None else self._prepared(prompt, attention_mask, adapter)
         self._running: Pass | None = None
         self._results: list[tuple[Prompt, list[_core.Finished]]] = []
         self._entered = False
+
+    def _prepared(self, prompt: Any, attention_mask: Any, adapter: Any) -> Prompt:
+        made = Prompt(prompt, self._owner.text, attention_mask, self._padding_side)
+        made.adapters = per_row(adapter, len(made.ids), self._owner.model, "trace")
+        return made
 
     # ---- the block
 
@@ -326,7 +347,7 @@ class Tracer:
     def _begin(self, prompt: Prompt) -> None:
         if self._running is not None:
             raise InvalidArgument("[trace] an invoke inside another, or beside a prompt given to trace(); end the one before it")
-        self._running = Pass(self._owner.engines, prompt, self._sampling, self._kind)
+        self._running = Pass(self._owner.engines, prompt, self._sampling, self._kind, prompt.adapters)
 
     def _end(self, failed: bool) -> None:
         running, self._running = self._running, None
@@ -349,11 +370,11 @@ class Tracer:
             raise InvalidArgument("[trace] no prompt is running: give trace() one, or use tracer.invoke(prompt)")
         return self._running
 
-    def invoke(self, prompt: Any = None, *, attention_mask: Any = None) -> Invoke:
+    def invoke(self, prompt: Any = None, *, attention_mask: Any = None, adapter: Any = None) -> Invoke:
         """A prompt of its own in this trace: `with tracer.invoke(prompt):`. Invokes run one after the other; what one read, a later one may use."""
         if prompt is None:
             raise InvalidArgument("[trace] invoke() without a prompt, which would run over all others' rows, is not served; name a prompt")
-        return Invoke(self, Prompt(prompt, self._owner.text, attention_mask, self._padding_side))
+        return Invoke(self, self._prepared(prompt, attention_mask, self._adapter if adapter is None else adapter))
 
     def stop(self) -> None:
         """Ends the pass here: nothing after this point is computed."""
@@ -406,7 +427,8 @@ def _generated(results: Sequence[tuple[Prompt, list[_core.Finished]]], pad: int)
 class Owner:
     """Whose traces these are: engines for them, and the one that is open in each thread."""
 
-    def __init__(self, core: _core.Model, threads: int, tokenizer: Any, pad_token_id: int) -> None:
+    def __init__(self, core: _core.Model, threads: int, tokenizer: Any, pad_token_id: int, model: Model) -> None:
+        self.model = model
         self.engines = _core.TraceEngines(core, threads, 0)
         self.text, self.pad_token_id = tokenizer, pad_token_id
         self._open = threading.local()

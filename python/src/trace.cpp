@@ -1,5 +1,6 @@
 // Traces: one pass of the engine, walked through value by value. Values are handed out as copies, shaped as a batch; what was
 // changed in them is written back by whoever asks for it, before the pass moves on.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -111,13 +113,15 @@ class PythonTrace {
  public:
   /// `columns`: of each row's tokens in the batch, ascending; `width`: columns of the prompt.
   PythonTrace(std::shared_ptr<TraceEngines> engines, const std::vector<std::vector<TokenId>>& ids,
-              std::vector<std::vector<std::int64_t>> columns, std::int64_t width, const SamplingOptions& sampling)
+              std::vector<std::vector<std::int64_t>> columns, std::int64_t width, const SamplingOptions& sampling,
+              const std::vector<std::optional<std::shared_ptr<Adapter>>>& adapters)
       : engines_(std::move(engines)), columns_(std::move(columns)), width_(width), tokens_(ids.size()) {
     std::vector<Request> requests;
     for (std::size_t row = 0; row < ids.size(); ++row) {
       Request request;
       request.ids = ids[row];
       request.sampling = sampling;
+      if (row < adapters.size()) request.adapter = adapters[row].value_or(nullptr);
       if (sampling.max_new_tokens > 0)
         request.on_token = [this, row](const TokenEvent& event) { tokens_[row].push_back(event.id); };
       requests.push_back(std::move(request));
@@ -347,8 +351,9 @@ void bind_trace(nb::module_& m, nb::class_<SharedEngine>& engine) {
           nb::arg("model"), nb::arg("threads"), nb::arg("kv_tokens"));
   nb::class_<PythonTrace>(m, "Trace")
       .def(nb::init<std::shared_ptr<TraceEngines>, const std::vector<std::vector<TokenId>>&,
-                    std::vector<std::vector<std::int64_t>>, std::int64_t, const SamplingOptions&>(),
-           nb::arg("engines"), nb::arg("ids"), nb::arg("columns"), nb::arg("width"), nb::arg("sampling"))
+                    std::vector<std::vector<std::int64_t>>, std::int64_t, const SamplingOptions&,
+                    const std::vector<std::optional<std::shared_ptr<Adapter>>>&>(),
+           nb::arg("engines"), nb::arg("ids"), nb::arg("columns"), nb::arg("width"), nb::arg("sampling"), nb::arg("adapters"))
       .def("value", &PythonTrace::value, nb::arg("name"), nb::arg("step"))
       .def("stands_at", &PythonTrace::stands_at, nb::arg("name"), nb::arg("step"))
       .def("land", &PythonTrace::land)

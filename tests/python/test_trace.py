@@ -11,7 +11,7 @@ import pytest
 import anthesis
 from anthesis import InvalidArgument, OutOfOrderError
 
-from conftest import GOLDENS, Case, close
+from conftest import GOLDENS, ROOT, Case, close
 
 PROMPT = "Everyone has the right to"
 INTERNAL = ["embedding_norm_output", "layers.1.self_attn.query_key_value_output", "layers.1.mlp.mlp_preactivation"]
@@ -330,3 +330,18 @@ def test_ambiguous_and_unknown_names(model: anthesis.Model) -> None:
         with pytest.raises(AttributeError, match=".source is not served"):
             t.layers[0].self_attn.source
         assert t.layers_output[0] is t.layers[1].layer_input
+
+
+def test_adapters_by_row_and_by_invoke(model: anthesis.Model) -> None:
+    folders = sorted(path.parent for path in (ROOT / "demo" / "adapters").glob("*/adapter_config.json"))[:2]
+    one, two = (model.load_adapter(folder) for folder in folders)
+    names = ["layers.1.self_attn.attention_output", "layers.3.layer_output", "logits"]
+    captured = model.forward([PROMPT, PROMPT, PROMPT], adapter=[one, None, two], capture=names).values
+    with model.trace([PROMPT, PROMPT, PROMPT], adapter=[one, None, two]) as t:
+        for name in names:
+            assert np.array_equal(t.get(name), captured[name]), name
+    with model.trace(adapter=one) as t:
+        for row, adapter in enumerate((None, two)):
+            with t.invoke(PROMPT, adapter=adapter):
+                assert np.array_equal(t.logits[0], captured["logits"][0 if adapter is None else 2]), row
+    assert not np.array_equal(captured["logits"][0], captured["logits"][1])

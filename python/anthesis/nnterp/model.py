@@ -109,20 +109,21 @@ class StandardizedTransformer(Root):
 
     # ---- tracing
 
-    def trace(self, prompt: Any = None, *, attention_mask: Any = None, **options: Any) -> Tracer:
-        """`with model.trace(prompt):` a pass; what is asked of the model in the body runs it up to there. Without a prompt: `tracer.invoke(prompt)`."""
+    def trace(self, prompt: Any = None, *, attention_mask: Any = None, adapter: Any = None, **options: Any) -> Tracer:
+        """`with model.trace(prompt):` a pass; what is asked of the model in the body runs it up to there. Without a prompt: `tracer.invoke(prompt)`.
+        adapter: of `model.engine.load_adapter`, for all rows or one for each."""
         known = _without_neutral(options)
         if known:
             raise InvalidArgument(f"[trace] the option {next(iter(known))} is not served; generate() has options")
-        return self._tracer(prompt, {"max_new_tokens": 0}, attention_mask)
+        return self._tracer(prompt, {"max_new_tokens": 0}, attention_mask, adapter)
 
-    def generate(self, prompt: Any = None, *, attention_mask: Any = None, **options: Any) -> Tracer:
+    def generate(self, prompt: Any = None, *, attention_mask: Any = None, adapter: Any = None, **options: Any) -> Tracer:
         """`with model.generate(prompt, max_new_tokens=3) as tracer:` a generation, traced: `for step in tracer.steps:`; its ids are tracer.result."""
-        return self._tracer(prompt, _without_neutral(options), attention_mask)
+        return self._tracer(prompt, _without_neutral(options), attention_mask, adapter)
 
-    def _tracer(self, prompt: Any, options: dict[str, Any], attention_mask: Any) -> Tracer:
+    def _tracer(self, prompt: Any, options: dict[str, Any], attention_mask: Any, adapter: Any) -> Tracer:
         side = "left" if self._text is None else self._text.padding_side
-        tracer = Tracer(self.engine.owner(), prompt, sampling(options, "generate"), self._kind, attention_mask, side)
+        tracer = Tracer(self.engine.owner(), prompt, sampling(options, "generate"), self._kind, attention_mask, side, adapter)
         object.__setattr__(self, "_last", tracer)
         return tracer
 
