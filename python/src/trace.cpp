@@ -22,53 +22,11 @@
 namespace anthesis::python {
 namespace {
 
-// Memory that values are copied to, kept for the next ones: fresh pages would cost as much as the copy.
-class Buffers {
- public:
-  static Buffers& all() {
-    static auto* buffers = new Buffers;  // arrays may outlive everything
-    return *buffers;
-  }
-  float* take(std::size_t count) {
-    const std::scoped_lock lock(mutex_);
-    const auto found = free_.find(count);
-    if (found == free_.end() || found->second.empty()) return new float[count];
-    float* memory = found->second.back();
-    found->second.pop_back();
-    held_ -= count;
-    return memory;
-  }
-  void give(float* memory, std::size_t count) noexcept {
-    const std::scoped_lock lock(mutex_);
-    if (held_ + count > kMost) {
-      delete[] memory;
-      return;
-    }
-    free_[count].push_back(memory);
-    held_ += count;
-  }
-
- private:
-  static constexpr std::size_t kMost = std::size_t{1} << 27;  // floats: 512 MB
-  std::mutex mutex_;
-  std::map<std::size_t, std::vector<float*>> free_;
-  std::size_t held_ = 0;
-};
-
-struct Buffer {
-  explicit Buffer(std::size_t count_) : count(count_), memory(Buffers::all().take(count_)) {}
-  ~Buffer() { Buffers::all().give(memory, count); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  std::size_t count;
-  float* memory;
-};
-
 // A value that was handed out.
 struct Handed {
   ValueRef value{};
   std::vector<std::int64_t> shape;
-  std::unique_ptr<Buffer> buffer;
+  FloatVector numbers;
 };
 
 // Engines for traces: each trace has one to itself, and hands it on when it is over.
@@ -147,16 +105,15 @@ class PythonTrace {
       const std::span<const ValueView> views = trace().value(at, step);
       handed->value = at;
       handed->shape = shape_of(at.id, step);
-      handed->buffer =
-          std::make_unique<Buffer>(static_cast<std::size_t>(std::max<std::int64_t>(1, element_count(handed->shape))));
-      copy_out(at.id, step, views, handed->shape, handed->buffer->memory);
+      handed->numbers.resize(static_cast<std::size_t>(element_count(handed->shape)));
+      copy_out(at.id, step, views, handed->shape, handed->numbers.data());
     }
     if (at.id != ValueId::next_token_probs) handed_.push_back(handed);
     handed_step_ = step;
     const std::vector<std::size_t> sizes(handed->shape.begin(), handed->shape.end());
     auto* kept = new std::shared_ptr<Handed>(handed);
     const nb::capsule keeps_alive(kept, [](void* held) noexcept { delete static_cast<std::shared_ptr<Handed>*>(held); });
-    return Floats(handed->buffer->memory, sizes.size(), sizes.data(), keeps_alive);
+    return Floats(handed->numbers.data(), sizes.size(), sizes.data(), keeps_alive);
   }
 
   // The pass is about to move on: whatever was handed out here and changed since is written to it. First all are compared and
@@ -319,10 +276,10 @@ class PythonTrace {
   }
 
   template <class Body>
-  void each_run(const Handed& handed, const Body& body) {
+  void each_run(Handed& handed, const Body& body) {
     const std::span<const ValueView> views = trace().value(handed.value, handed_step_);
     for (std::size_t row = 0; row < views.size(); ++row)
-      each_run_of_row(handed.value.id, handed_step_, row, views[row], handed.shape, handed.buffer->memory, body);
+      each_run_of_row(handed.value.id, handed_step_, row, views[row], handed.shape, handed.numbers.data(), body);
   }
 
   std::shared_ptr<TraceEngines> engines_;

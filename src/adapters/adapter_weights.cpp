@@ -104,12 +104,12 @@ AdapterWeights::AdapterWeights(const PeftAdapter& adapter, const BloomConfig& ba
       scale_rows(b, module.scale, delta->row_scale);
       delta->a = packed(module.a);
       delta->b = packed(b);
-      delta->lora_bias = module.lora_bias.data;
+      delta->lora_bias.assign(module.lora_bias.data.begin(), module.lora_bias.data.end());
       for (float& number : delta->lora_bias) number = static_cast<float>(module.scale * static_cast<double>(number));
     }
     if (module.weight.shape.size() == 2) delta->weight = packed(module.weight);
-    if (module.weight.shape.size() == 1) delta->norm_weight = module.weight.data;
-    delta->bias = module.bias.data;
+    if (module.weight.shape.size() == 1) delta->norm_weight.assign(module.weight.data.begin(), module.weight.data.end());
+    delta->bias.assign(module.bias.data.begin(), module.bias.data.end());
     if (!module.token_rows.empty()) take_tokens(module, *delta);
     most_rank_ = std::max({most_rank_, module.rank(), delta->tokens.outputs});
     bytes_ += delta->bytes();

@@ -38,7 +38,7 @@ float from_f16(std::uint16_t bits) {
 
 /// Each number of type T, widened or rounded to float by `convert`.
 template <class T, class Convert>
-void widen(std::span<const std::byte> bytes, std::vector<float>& to, Convert convert) {
+void widen(std::span<const std::byte> bytes, FloatVector& to, Convert convert) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     T value;
     std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
@@ -47,11 +47,11 @@ void widen(std::span<const std::byte> bytes, std::vector<float>& to, Convert con
 }
 
 template <class T>
-void cast(std::span<const std::byte> bytes, std::vector<float>& to) {
+void cast(std::span<const std::byte> bytes, FloatVector& to) {
   widen<T>(bytes, to, [](T value) { return static_cast<float>(value); });
 }
 
-using Reader = void (*)(std::span<const std::byte>, std::vector<float>&);
+using Reader = void (*)(std::span<const std::byte>, FloatVector&);
 constexpr std::pair<std::string_view, Reader> kReaders[] = {
     {"F32", cast<float>},
     {"F64", cast<double>},

@@ -137,7 +137,7 @@ void check_labels(const ForwardInput& input, const Batch& batch, const BloomConf
 // [heads] or [layers, heads] -> [layers * heads], or nothing.
 std::vector<float> full_head_mask(const Tensor& mask, const BloomConfig& config) {
   if (mask.shape.empty()) return {};
-  if (mask.shape == std::vector<std::int64_t>{config.n_layer, config.n_head}) return mask.data;
+  if (mask.shape == std::vector<std::int64_t>{config.n_layer, config.n_head}) return {mask.data.begin(), mask.data.end()};
   if (mask.shape != std::vector<std::int64_t>{config.n_head}) {
     fail<InvalidArgument>("forward", "head_mask has shape {}, expected [{}] or [{}, {}]", mask.shape_text(), config.n_head,
                           config.n_layer, config.n_head);
@@ -379,13 +379,17 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
     any = true;
     past[at] = result.past;
     Capture& capture = *captures[at];
+    const auto captured = [&](ValueId id, std::int64_t layer) {  // which the values by name may need once more
+      const bool again = std::find(named.begin(), named.end(), ValueRef{id, layer}) != named.end();
+      return again ? capture.get(0, id, layer) : capture.take(0, id, layer);
+    };
     for (std::int64_t layer = 0; layer < config.n_layer; ++layer) {
       const auto l = static_cast<std::size_t>(layer);
       if (input.output_hidden_states) {
-        place(capture.get(0, ValueId::layer_input, layer), ValueId::layer_input, batch, row, config, output.hidden_states[l]);
+        place(captured(ValueId::layer_input, layer), ValueId::layer_input, batch, row, config, output.hidden_states[l]);
       }
       if (input.output_attentions) {
-        Tensor pattern = capture.get(0, ValueId::attention_probabilities, layer);
+        Tensor pattern = captured(ValueId::attention_probabilities, layer);
         if (!head_mask.empty()) {
           const std::int64_t per_head = pattern.size() / config.n_head;
           for (std::int64_t i = 0; i < pattern.size(); ++i) {
@@ -397,7 +401,7 @@ ForwardOutput forward(Engine& engine, const ForwardInput& input) {
       }
     }
     if (input.output_hidden_states) {
-      place(capture.get(0, ValueId::final_norm_output), ValueId::final_norm_output, batch, row, config,
+      place(captured(ValueId::final_norm_output, -1), ValueId::final_norm_output, batch, row, config,
             output.hidden_states.back());
     }
     for (const ValueRef& value : named) {

@@ -65,7 +65,7 @@ Tensor weight(Engine& engine, std::string_view name) {
   const std::string own = bare(name);
   if (const std::vector<float>* vector = vector_of(weights, own)) {
     Tensor tensor({static_cast<std::int64_t>(vector->size())});
-    tensor.data = *vector;
+    tensor.data.assign(vector->begin(), vector->end());
     return tensor;
   }
   const PackedMatrix* matrix = matrix_of(weights, own);

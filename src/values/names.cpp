@@ -134,16 +134,17 @@ Tensor copy(const ValueView& view) {
     shape[3 - rank + axis] = view.shape[axis];
     stride[3 - rank + axis] = view.stride[axis];
   }
-  Tensor out;  // filled as it grows: zeros first would cost as much as the numbers
+  Tensor out;
   out.shape.assign(view.shape.begin(), view.shape.begin() + view.rank);
-  out.data.reserve(static_cast<std::size_t>(view.size()));
+  out.data.resize(static_cast<std::size_t>(view.size()));
+  float* to = out.data.data();
   for (std::int64_t i = 0; i < shape[0]; ++i) {
     for (std::int64_t j = 0; j < shape[1]; ++j) {
       const float* from = view.data + i * stride[0] + j * stride[1];
       if (stride[2] == 1) {
-        out.data.insert(out.data.end(), from, from + shape[2]);
+        to = std::copy(from, from + shape[2], to);
       } else {
-        for (std::int64_t k = 0; k < shape[2]; ++k) out.data.push_back(from[k * stride[2]]);
+        for (std::int64_t k = 0; k < shape[2]; ++k) *to++ = from[k * stride[2]];
       }
     }
   }

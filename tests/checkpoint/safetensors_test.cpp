@@ -145,18 +145,17 @@ TEST(TensorFile, OtherTypesBecomeFloats) {
     ((data += std::string(reinterpret_cast<const char*>(&values), sizeof values)), ...);
     return data;
   };
-  using std::vector;
-  EXPECT_EQ(numbers("F64", 2, raw(0.1, -1e300)), (vector<float>{0.1F, -std::numeric_limits<float>::infinity()}));
-  EXPECT_EQ(numbers("BF16", 2, raw(std::uint16_t{0x3F80}, std::uint16_t{0xC000})), (vector<float>{1.0F, -2.0F}));
-  EXPECT_EQ(numbers("I8", 2, raw(std::int8_t{-3}, std::int8_t{7})), (vector<float>{-3.0F, 7.0F}));
-  EXPECT_EQ(numbers("U8", 1, raw(std::uint8_t{200})), (vector<float>{200.0F}));
-  EXPECT_EQ(numbers("I16", 1, raw(std::int16_t{-300})), (vector<float>{-300.0F}));
-  EXPECT_EQ(numbers("U16", 1, raw(std::uint16_t{60000})), (vector<float>{60000.0F}));
-  EXPECT_EQ(numbers("I32", 1, raw(std::int32_t{-70000})), (vector<float>{-70000.0F}));
-  EXPECT_EQ(numbers("U32", 1, raw(std::uint32_t{4'000'000'000})), (vector<float>{4e9F}));
-  EXPECT_EQ(numbers("I64", 1, raw(std::int64_t{-1} << 40)), (vector<float>{-0x1p40F}));
-  EXPECT_EQ(numbers("U64", 1, raw(std::uint64_t{1} << 63)), (vector<float>{0x1p63F}));
-  EXPECT_EQ(numbers("BOOL", 3, raw(std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{9})), (vector<float>{0.0F, 1.0F, 1.0F}));
+  EXPECT_EQ(numbers("F64", 2, raw(0.1, -1e300)), (FloatVector{0.1F, -std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ(numbers("BF16", 2, raw(std::uint16_t{0x3F80}, std::uint16_t{0xC000})), (FloatVector{1.0F, -2.0F}));
+  EXPECT_EQ(numbers("I8", 2, raw(std::int8_t{-3}, std::int8_t{7})), (FloatVector{-3.0F, 7.0F}));
+  EXPECT_EQ(numbers("U8", 1, raw(std::uint8_t{200})), (FloatVector{200.0F}));
+  EXPECT_EQ(numbers("I16", 1, raw(std::int16_t{-300})), (FloatVector{-300.0F}));
+  EXPECT_EQ(numbers("U16", 1, raw(std::uint16_t{60000})), (FloatVector{60000.0F}));
+  EXPECT_EQ(numbers("I32", 1, raw(std::int32_t{-70000})), (FloatVector{-70000.0F}));
+  EXPECT_EQ(numbers("U32", 1, raw(std::uint32_t{4'000'000'000})), (FloatVector{4e9F}));
+  EXPECT_EQ(numbers("I64", 1, raw(std::int64_t{-1} << 40)), (FloatVector{-0x1p40F}));
+  EXPECT_EQ(numbers("U64", 1, raw(std::uint64_t{1} << 63)), (FloatVector{0x1p63F}));
+  EXPECT_EQ(numbers("BOOL", 3, raw(std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{9})), (FloatVector{0.0F, 1.0F, 1.0F}));
   EXPECT_TRUE(contains(error_of([&] { numbers("F8_E4M3", 1, "x"); }), "F8_E4M3"));
 
   std::string halves;
@@ -166,9 +165,10 @@ TEST(TensorFile, OtherTypesBecomeFloats) {
   }
   all.dtype = "f16";
   all.bytes = bytes_of(halves);
-  const vector<float> expected = widened(all), got = numbers("F16", halves.size() / 2, halves);
+  const auto expected = widened(all);
+  const auto got = numbers("F16", halves.size() / 2, halves);
   EXPECT_EQ(std::memcmp(got.data(), expected.data(), expected.size() * 4), 0) << "every finite half, the sign of zero too";
-  const vector<float> special = numbers("F16", 3, raw(std::uint16_t{0x7C00}, std::uint16_t{0xFC00}, std::uint16_t{0x7E00}));
+  const auto special = numbers("F16", 3, raw(std::uint16_t{0x7C00}, std::uint16_t{0xFC00}, std::uint16_t{0x7E00}));
   EXPECT_EQ(special[0], std::numeric_limits<float>::infinity());
   EXPECT_EQ(special[1], -std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::isnan(special[2]));

@@ -241,7 +241,7 @@ TEST(Edits, AnIndexSelectedTwiceIsWrittenTwice) {
   input.values = "layers.1.layer_output";
   const auto with = [&](const std::string& select, std::vector<float> numbers, std::vector<std::int64_t> shape) {
     Tensor tensor(std::move(shape));
-    tensor.data = std::move(numbers);
+    tensor.data.assign(numbers.begin(), numbers.end());
     input.edits = parse_edits(R"([{"value": "layers.1.layer_output", "op": "add", "tensor": "x", "select": )" + select + "}]",
                               {{"x", tensor}});
     return forward(engine, input).values.at(input.values);

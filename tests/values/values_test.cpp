@@ -71,19 +71,19 @@ TEST(Capture, JoinsChunks) {
   std::vector<float> a{0, 1, 2, 3, 4, 5}, b{6, 7};
   capture.visit({ValueId::layer_output, 0, 0, 0, 3, {a.data(), 2, {3, 2}, {2, 1}}});
   capture.visit({ValueId::layer_output, 0, 0, 3, 4, {b.data(), 2, {1, 2}, {2, 1}}});
-  EXPECT_EQ(capture.get(0, ValueId::layer_output, 0).data, (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(capture.get(0, ValueId::layer_output, 0).data, (FloatVector{0, 1, 2, 3, 4, 5, 6, 7}));
 
   // Two heads: rows of one head lie together.
   std::vector<float> q1{1, 2, 10, 20}, q2{3, 30};
   capture.visit({ValueId::attention_queries, 0, 0, 0, 2, {q1.data(), 3, {2, 2, 1}, {2, 1, 1}}});
   capture.visit({ValueId::attention_queries, 0, 0, 2, 3, {q2.data(), 3, {2, 1, 1}, {1, 1, 1}}});
-  EXPECT_EQ(capture.get(0, ValueId::attention_queries, 0).data, (std::vector<float>{1, 2, 3, 10, 20, 30}));
+  EXPECT_EQ(capture.get(0, ValueId::attention_queries, 0).data, (FloatVector{1, 2, 3, 10, 20, 30}));
 
   // The second chunk sees one key more; the first one's scores of it are masked.
   std::vector<float> s1{5}, s2{6, 7};
   capture.visit({ValueId::attention_scores, 0, 0, 0, 1, {s1.data(), 3, {1, 1, 1}, {1, 1, 1}}});
   capture.visit({ValueId::attention_scores, 0, 0, 1, 2, {s2.data(), 3, {1, 1, 2}, {2, 2, 1}}});
-  EXPECT_EQ(capture.get(0, ValueId::attention_scores, 0).data, (std::vector<float>{5, kMaskedScore, 6, 7}));
+  EXPECT_EQ(capture.get(0, ValueId::attention_scores, 0).data, (FloatVector{5, kMaskedScore, 6, 7}));
   EXPECT_EQ(capture.steps(), 1);
   EXPECT_TRUE(capture.get(1, ValueId::layer_output, 0).shape.empty());
 }
@@ -93,7 +93,7 @@ TEST(Capture, KeepsChosenPositions) {
   std::vector<float> a{0, 1, 2, 3, 4, 5};
   capture.visit({ValueId::layer_output, 1, 0, 0, 3, {a.data(), 2, {3, 2}, {2, 1}}});
   capture.visit({ValueId::layer_output, 1, 0, 3, 6, {a.data(), 2, {3, 2}, {2, 1}}});
-  EXPECT_EQ(capture.get(0, ValueId::layer_output, 1).data, (std::vector<float>{0, 1, 0, 1}));
+  EXPECT_EQ(capture.get(0, ValueId::layer_output, 1).data, (FloatVector{0, 1, 0, 1}));
 }
 
 class Thrower final : public ValueVisitor {
@@ -139,9 +139,9 @@ TEST(Plan, EachSeesItsOwnRows) {
   std::vector<float> numbers{0, 1, 2, 3};
   EXPECT_TRUE(Taps(plan, 0)("mlp_output", Matrix{numbers.data(), 4, 1, 1}));
   EXPECT_TRUE(Taps(plan, -1)("logits", Matrix{numbers.data(), 3, 1, 1}));
-  EXPECT_EQ(one.get(0, ValueId::mlp_output, 0).data, (std::vector<float>{0}));
-  EXPECT_EQ(two.get(4, ValueId::mlp_output, 0).data, (std::vector<float>{2, 3}));
-  EXPECT_EQ(two.get(4, ValueId::logits).data, (std::vector<float>{1, 2}));
+  EXPECT_EQ(one.get(0, ValueId::mlp_output, 0).data, (FloatVector{0}));
+  EXPECT_EQ(two.get(4, ValueId::mlp_output, 0).data, (FloatVector{2, 3}));
+  EXPECT_EQ(two.get(4, ValueId::logits).data, (FloatVector{1, 2}));
 }
 
 }  // namespace
