@@ -35,10 +35,13 @@ struct ModelInfo {
   std::vector<std::string> ignored;  ///< tensors of the file that are not used, each with the reason
   std::string architecture;          ///< config.json's, "BloomForCausalLM" where it says none
   bool tied = true;                  ///< the head is the embedding's matrix
+  std::string folded;                ///< the adapter that was folded in by merged(); empty: none
 };
 
+class Adapter;
 class BloomForCausalLM;  // the forward pass; not part of the public API
-struct Weights;          // what it computes with; neither is this
+struct PeftAdapter;      // an adapter's numbers as its file has them; neither is this
+struct Weights;          // what it computes with; nor this
 
 /// Immutable; may be used by many engines and threads at once.
 class Model {
@@ -54,6 +57,13 @@ class Model {
   static std::filesystem::path resolve(const std::string& name, const std::string& revision = {});
   /// The folder of the model that is installed with the program.
   static std::filesystem::path bundled();
+  /// A model of its own with one of this model's adapters folded into its weights, which are read from their files anew: W +
+  /// scale * B A in float64, rounded once, and only then brought into options.dtype. It computes what this model does with the
+  /// adapter, to rounding. Throws InvalidArgument where the model has no files, has an adapter folded in already, or is not the
+  /// adapter's; LoadError as load().
+  [[nodiscard]] std::shared_ptr<const Model> merged(const Adapter& adapter, const LoadOptions& options) const;
+  /// The same in the model's own dtype.
+  [[nodiscard]] std::shared_ptr<const Model> merged(const Adapter& adapter) const;
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -69,6 +79,8 @@ class Model {
  private:
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
+  static std::shared_ptr<const Model> load(const std::filesystem::path& folder, const LoadOptions& options,
+                                           const PeftAdapter* adapter);
   std::unique_ptr<Impl> impl_;
 };
 

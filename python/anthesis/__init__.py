@@ -28,7 +28,7 @@ from ._core import (
 from ._core import version as _version
 
 if TYPE_CHECKING:
-    from .adapter import Adapter
+    from .adapter import Adapter, AdapterStore
     from .config import Config
     from .files import read_safetensors, write_safetensors
     from .forward import ForwardOutput
@@ -47,6 +47,7 @@ for _error in (ComputeError, InvalidArgument, LoadError, OutOfOrderError, Resour
 # Where each name lives that needs more than the extension module; it is imported when it is first asked for.
 _HOMES = {
     "Adapter": "adapter",
+    "AdapterStore": "adapter",
     "Batch": "tokenizer",
     "Config": "config",
     "ForwardOutput": "forward",
@@ -70,6 +71,7 @@ _HOMES = {
 __all__ = [
     "MASKED_SCORE",
     "Adapter",
+    "AdapterStore",
     "Batch",
     "ComputeError",
     "Config",

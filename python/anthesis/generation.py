@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _core, arrays
 from ._core import InvalidArgument, OutOfOrderError, TokenLogprob
-from .adapter import Adapter, one
+from .adapter import Adapter, chosen, one
 from .arrays import Floats, Ids
 from .edits import compiled
 from .options import sampling
@@ -29,6 +29,7 @@ StoppingCallback = Callable[[Ids], bool]
 
 # What a prompt may say for itself beside sampling options.
 _OWN = ("capture", "logits_callback", "stopping_callback", "past_key_values", "past_ids", "return_past", "edits", "adapter")
+_PER_PROMPT = ("adapters", "adapter_names")  # of a list
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,17 @@ def is_batch(prompts: Any) -> bool:
     return isinstance(prompts, Sequence) and not (len(prompts) and all(hasattr(one, "__index__") for one in prompts))
 
 
+def _each(options: Mapping[str, Any], count: int, who: str) -> list[Mapping[str, Any]]:
+    """The options of each prompt, with its own adapter where a list has one for each."""
+    common = {name: value for name, value in options.items() if name not in _PER_PROMPT}
+    given = chosen(options.get("adapter"), options.get("adapters"), options.get("adapter_names"), who)
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return [common] * count
+    if len(given) != count:
+        raise InvalidArgument(f"[{who}] there are {len(given)} adapters, expected one for each of {count} prompts")
+    return [{**common, "adapter": adapter} for adapter in given]
+
+
 class _Prompt:
     """A prompt with its options, as the engine takes it. Whatever is wrong with it is found here."""
 
@@ -135,7 +147,7 @@ class _Prompt:
         else:
             self.ids = arrays.ids(given, who, "ids")
         self.options = {name: value for name, value in options.items() if name not in _OWN}
-        self.sampling = sampling(self.options, who, _OWN)
+        self.sampling = sampling(self.options, who, (*_OWN, *_PER_PROMPT))
         capture = options.get("capture")
         self.capture = None if capture is None else names_text(capture, who, model.config.n_layer)
         self.edits = compiled(options.get("edits"), who)
@@ -174,7 +186,7 @@ class Stream:
 
     def __init__(self, model: Model, prompts: Sequence[Any], options: Mapping[str, Any], who: str, stream: bool = True) -> None:
         self._model, self._engine = model, model._engine
-        prepared = [_Prompt(given, options, model, who) for given in prompts]
+        prepared = [_Prompt(given, own, model, who) for given, own in zip(prompts, _each(options, len(prompts), who))]
         self._adapters = [prompt.adapter for prompt in prepared]
         self._unreached: str | None = None  # an edit whose step never came
         self._running: dict[int, int] = {}  # index of the prompt -> request

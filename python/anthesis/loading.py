@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _core
 from .config import Config, from_core
-from .model import Model
+from .model import EngineLimits, Model
 from .progress import Bar, Progress
 
 # Other words for the dtypes: numpy's and torch's.
@@ -16,7 +16,8 @@ _DTYPES = {"float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "b
 
 
 def bundled() -> Path:
-    """The folder of the model that comes with the package: 4.1 million parameters, 30 languages."""
+    """The folder of the model that comes with the package: 4.1 million parameters, 30 languages. Beside it, in `adapters`, lie LoRA
+    adapters for single languages."""
     return Path(__file__).parent / "demo" / "model"
 
 
@@ -42,6 +43,7 @@ def load(
     rows_per_step: int = 512,
     max_sequences: int = 256,
     kv_tokens: int = 0,
+    adapter_bytes: int = 0,
 ) -> Model:
     """Loads a model.
 
@@ -54,6 +56,7 @@ def load(
     tokenizer: an object with Hugging Face's interface that is used for texts in place of the folder's tokenizer.json.
     rows_per_step, max_sequences: token rows of one pass at most, and sequences that run at the same time. No influence on results.
     kv_tokens: tokens of keys and values in all; 0: a quarter of the machine's memory, taken as it is used.
+    adapter_bytes: of adapters in memory (`model.adapters`); those that nobody uses leave, the longest unused first. 0: no limit.
 
     Raises LoadError where a file is missing, damaged or unsupported, InvalidArgument (a ValueError) on options this build does
     not have. Ctrl-C interrupts.
@@ -61,8 +64,7 @@ def load(
     name = _name(path_or_id)
     with Bar(progress, "loading", "B") as bar:
         core = _core.Model.load(name, dtype_name(dtype), threads, revision, bar)
-    engine = _core.Engine(core, threads, rows_per_step, max_sequences, kv_tokens)
-    return Model(core, engine, tokenizer, threads)
+    return Model(core, tokenizer, EngineLimits(threads, rows_per_step, max_sequences, kv_tokens), adapter_bytes)
 
 
 def inspect(path_or_id: str | os.PathLike[str] | None = None, *, revision: str = "") -> tuple[_core.ModelInfo, Config]:

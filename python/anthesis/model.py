@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _core, arrays
 from ._core import InvalidArgument, LoadError, ModelInfo, ValueInfo
-from .adapter import Adapter, per_row
+from .adapter import Adapter, AdapterName, AdapterStore, Stamps, chosen, one, per_row
 from .arrays import Floats
 from .config import Config, from_core
 from .edits import Edits, compiled
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from .collect import Collected, Positions
 
 
+class EngineLimits(NamedTuple):
+    """What load passes on to the engine; see there."""
+
+    threads: int = 0
+    rows_per_step: int = 512
+    max_sequences: int = 256
+    kv_tokens: int = 0
+
+
 class Model:
     """A BLOOM, loaded by `anthesis.load`. Arrays that it hands out are numpy's, float32, and nobody else's.
 
@@ -37,8 +46,13 @@ class Model:
     waiting until it is over. A callback may not run the model that is calling it.
     """
 
-    def __init__(self, core: _core.Model, engine: _core.Engine, tokenizer: Any = None, threads: int = 0) -> None:
-        self._model, self._engine, self._threads = core, engine, threads
+    def __init__(self, core: _core.Model, tokenizer: Any = None, limits: EngineLimits = EngineLimits(), adapter_bytes: int = 0) -> None:
+        self._model, self._threads, self._limits = core, limits.threads, limits
+        self._engine = _core.Engine(core, *limits)
+        self._given_tokenizer = tokenizer
+        self._adapter_bytes = adapter_bytes
+        self._store = _core.AdapterStore(core, adapter_bytes)
+        self._stamps: dict[str, Stamps] = {}  # of folders that were named where an adapter was wanted
         self._owner: Owner | None = None
         self.config: Config = from_core(core.config)  #: config.json, under Hugging Face's names
         self._tokenizer: Tokenizer | HuggingFaceTokenizer | None = None
@@ -66,6 +80,11 @@ class Model:
     @property
     def has_tokenizer(self) -> bool:
         return self._tokenizer is not None
+
+    @property
+    def adapters(self) -> AdapterStore:
+        """Its adapters by name: `model.adapters["fr"]`, add, load, merge, list, pin, unload."""
+        return AdapterStore(self)
 
     @property
     def statistics(self) -> _core.EngineStatistics:
@@ -104,7 +123,9 @@ class Model:
         position_ids: Any = None,
         capture: str | Iterable[str] | None = None,
         edits: Edits = None,
-        adapter: Adapter | Sequence[Adapter | None] | None = None,
+        adapter: AdapterName | Sequence[AdapterName] = None,
+        adapters: Sequence[AdapterName] | None = None,
+        adapter_names: Sequence[AdapterName] | None = None,
         output_logits: bool = True,
         progress: Progress = False,
     ) -> Any:
@@ -124,7 +145,8 @@ class Model:
         position_ids: refused unless they are the cumulative sum of the mask, which is what positions are.
         capture: names of values ("layers.*.layer_output", a list of them, "*"), handed back in `values` under full names.
         edits: writes to named values, in this order (anthesis.edits); what is captured is what they wrote. Positions count columns.
-        adapter: for all rows, or a list with one (or None) for each.
+        adapter: for all rows: a name in `adapters`, a folder or hub id, an Adapter; None or "__base__" is the model as it is.
+        adapters, adapter_names: a list with one for each row.
         output_logits: False: none are computed (unless labels want them).
 
         Returns a ForwardOutput, or with return_dict=False a tuple. Raises InvalidArgument (a ValueError). Ctrl-C interrupts.
@@ -145,8 +167,8 @@ class Model:
         embeds = None if inputs_embeds is None else arrays.floats(inputs_embeds, who, "inputs_embeds")
         mask = None if attention_mask is None else arrays.mask_rows(attention_mask, who, "attention_mask")
         rows = ids.shape[0] if ids is not None else embeds.shape[0] if embeds is not None and embeds.ndim else 0
-        adapters = per_row(adapter, rows, self, who)
-        core = core_past(past, self, who, adapters)
+        by_row = per_row(chosen(adapter, adapters, adapter_names, who), rows, self, who)
+        core = core_past(past, self, who, by_row)
         if position_ids is not None:
             shape = ids.shape if ids is not None else embeds.shape[:2] if embeds is not None else (0, 0)
             _check_positions(arrays.label_rows(position_ids, who, "position_ids"), mask, past, shape)
@@ -165,13 +187,13 @@ class Model:
                 names_text(capture, who, self.config.n_layer),
                 bar if progress is not False else None,
                 compiled(edits, who),
-                [None if each is None else each._core for each in adapters] if any(adapters) else [],
+                [None if each is None else each._core for each in by_row] if any(by_row) else [],
             )
         made = found.past_key_values
         output = ForwardOutput(
             loss=found.loss,
             logits=_kept(found.logits, logits_to_keep) if output_logits else None,
-            past_key_values=None if made is None else PastKeyValues(made, self, adapters),
+            past_key_values=None if made is None else PastKeyValues(made, self, by_row),
             hidden_states=tuple(found.hidden_states) if output_hidden_states else None,
             attentions=tuple(found.attentions) if output_attentions else None,
             values=found.values,
@@ -199,10 +221,53 @@ class Model:
         """A past that was saved: the same bits. Raises LoadError where it was made by another model or in another dtype."""
         return PastKeyValues(_core.PastKeyValues.load(self._engine, os.fspath(path)), self)
 
-    def load_adapter(self, path_or_id: str | os.PathLike[str], *, revision: str = "") -> Adapter:
-        """A PEFT LoRA adapter for this model: a folder, or the id of one in the hub's local cache. Raises LoadError, by name, on what
-        inference does not know."""
-        return Adapter(_core.Adapter.load(self._model, os.fspath(path_or_id), revision), self)
+    @overload
+    def load_adapter(self, name: str, path_or_id: str | os.PathLike[str], *, revision: str = "") -> Adapter: ...
+    @overload
+    def load_adapter(self, name: str | os.PathLike[str], *, adapter_name: str | None = None, revision: str = "") -> Adapter: ...
+
+    def load_adapter(
+        self,
+        name: str | os.PathLike[str],
+        path_or_id: str | os.PathLike[str] | None = None,
+        *,
+        adapter_name: str | None = None,
+        revision: str = "",
+    ) -> Adapter:
+        """A PEFT LoRA adapter for this model: a folder, or the id of one in the hub's local cache. Under a name it is kept in
+        `adapters`, and the name will do wherever an adapter is wanted:
+
+            model.load_adapter("fr", "./french")
+            model.generate("Bonjour", adapter="fr")
+
+        load_adapter("./french") hands it back without a name; load_adapter("./french", adapter_name="fr") is PEFT's spelling. Raises
+        LoadError, by name, on what inference does not know; the store is then as it was."""
+        if path_or_id is not None and adapter_name is not None:
+            raise InvalidArgument(f"[load_adapter] the names {name!r} and {adapter_name!r} are both given, expected one")
+        if path_or_id is not None:
+            return self.adapters.load(os.fspath(name), path_or_id, revision=revision)
+        if adapter_name is not None:
+            return self.adapters.load(adapter_name, name, revision=revision)
+        return Adapter(_core.Adapter.load(self._model, os.fspath(name), revision), self)
+
+    def merge_adapters(self, adapters: Sequence[str | os.PathLike[str] | Adapter], weights: Sequence[float] | None = None, **options: Any) -> Adapter:
+        """Several adapters as one: `adapters.merge`, with its options."""
+        return self.adapters.merge(adapters, weights, **options)
+
+    def merged(self, adapter: AdapterName, *, dtype: Any = None, progress: Progress = None) -> Model:
+        """A model of its own with an adapter folded into its weights: PEFT's merge_and_unload, but this model stays what it is. The
+        weights are read from their files anew, folded, and only then brought into `dtype` (this model's, by default). It computes what
+        this model does with the adapter, to rounding, at the speed of a model without. Several: fold what merge_adapters made.
+
+        Raises InvalidArgument where there is no adapter, or one is folded in already; LoadError as load."""
+        from .loading import dtype_name
+
+        own = one(adapter, self, "merged")
+        if own is None:
+            raise InvalidArgument("[merged] there is no adapter to fold in, expected a name, a folder or an Adapter")
+        with Bar(progress, "merging", "B") as bar:
+            core = self._model.merged(own._core, self.info.dtype if dtype is None else dtype_name(dtype), self._threads, bar)
+        return Model(core, self._given_tokenizer, self._limits, self._adapter_bytes)
 
     # ---- modules and traces
 
@@ -223,21 +288,29 @@ class Model:
         return self._engine.embed(arrays.ids(array.reshape(-1), "embed", "ids")).reshape(*array.shape, -1)
 
     def trace(
-        self, prompt: Any = None, *, attention_mask: Any = None, adapter: Adapter | Sequence[Adapter | None] | None = None, **options: Any
+        self,
+        prompt: Any = None,
+        *,
+        attention_mask: Any = None,
+        adapter: AdapterName | Sequence[AdapterName] = None,
+        adapters: Sequence[AdapterName] | None = None,
+        adapter_names: Sequence[AdapterName] | None = None,
+        **options: Any,
     ) -> ModelTracer:
         """A pass that stops where its values are asked for: `with model.trace(prompt) as t: t.layers[3].layer_output[:, -1] = 0`.
 
         prompt: a text, a list of texts (padded on the left, padding is 0 in every value), ids [positions] or [rows, positions] with
             attention_mask; or nothing, for `with t.invoke(prompt):` blocks, each a request of its own.
-        adapter: for all rows, or a list with one (or None) for each; invoke() may name another.
+        adapter, adapters, adapter_names: as for forward; invoke() may name another adapter.
         options: as for generate; with max_new_tokens the trace goes on from step to step: `for step in t.steps:`, `t.result`.
 
         The body asks in the order of the pass; what lies behind raises OutOfOrderError. See docs/tracing.md.
         """
         from .trace import Kind, ModelTracer, Tracer
 
-        chosen = sampling({"max_new_tokens": 0, **options}, "trace")
-        return ModelTracer(Tracer(self.owner(), prompt, chosen, Kind(), attention_mask, adapter=adapter), self)
+        own = sampling({"max_new_tokens": 0, **options}, "trace")
+        by_row = chosen(adapter, adapters, adapter_names, "trace")
+        return ModelTracer(Tracer(self.owner(), prompt, own, Kind(), attention_mask, adapter=by_row), self)
 
     def owner(self) -> Owner:
         """Of this model's traces: engines, and what is open in which thread."""
@@ -268,7 +341,9 @@ class Model:
         past_ids: Any = None,
         return_past: bool = False,
         edits: Edits = None,
-        adapter: Adapter | None = None,
+        adapter: AdapterName = None,
+        adapters: Sequence[AdapterName] | None = None,
+        adapter_names: Sequence[AdapterName] | None = None,
         progress: Progress = None,
         **options: Any,
     ) -> Any:
@@ -287,7 +362,9 @@ class Model:
         return_past: Generated.past_key_values, to go on from.
         edits: writes to named values (anthesis.edits); an edit for a step that never came raises OutOfOrderError afterwards, whose
             `results` are what there is.
-        adapter: one that load_adapter handed back.
+        adapter: for all prompts: a name in `adapters`, a folder or hub id, an Adapter; None or "__base__" is the model as it is. A
+            prompt's dict may have its own.
+        adapters, adapter_names: a list with one for each prompt.
         progress: a bar on standard error for many prompts: True, False, None (on a terminal), or a function (done, total).
 
         Returns a Generated, or a list of them in the order of the prompts. Raises InvalidArgument (a ValueError) before anything has
@@ -304,6 +381,8 @@ class Model:
             "return_past": return_past,
             "edits": edits,
             "adapter": adapter,
+            "adapters": adapters,
+            "adapter_names": adapter_names,
         }
         if not given:
             return []

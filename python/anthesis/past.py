@@ -115,7 +115,7 @@ def core_past(
             "save it and load it with model.load_past, or run the text again"
         )
     for row, made in enumerate(past._adapters):
-        if adapters is not None and row < len(adapters) and adapters[row] is not made:
+        if adapters is not None and row < len(adapters) and adapters[row] != made:
             raise InvalidArgument(
                 f"[{who}] row {row} of past_key_values was made under {made or 'no adapter'}, and is to be gone on with under "
                 f"{adapters[row] or 'none'}; expected the same"

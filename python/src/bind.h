@@ -17,6 +17,7 @@ class SharedEngine;
 
 void bind_errors(nb::module_& m);
 void bind_model(nb::module_& m);
+void bind_adapter(nb::module_& m);
 void bind_tokenizer(nb::module_& m);
 void bind_values(nb::module_& m);
 void bind_past(nb::module_& m);

@@ -27,14 +27,26 @@ LoadOptions options_of(const std::string& dtype, int threads, const std::string&
 }
 
 // Ctrl-C is looked for between the pieces of a file, and a progress callback called.
-std::shared_ptr<Model> load(const std::string& name, const std::string& dtype, int threads, const std::string& revision,
-                            const nb::object& progress) {
-  LoadOptions options = options_of(dtype, threads, revision);
-  options.progress = [&progress](std::int64_t done, std::int64_t total) {
+std::function<void(std::int64_t, std::int64_t)> watched(const nb::object& progress) {
+  return [&progress](std::int64_t done, std::int64_t total) {
     const nb::gil_scoped_acquire acquired;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (!progress.is_none()) progress(done, total);
   };
+}
+
+std::shared_ptr<Model> merged(const Model& model, const std::shared_ptr<Adapter>& adapter, const std::string& dtype,
+                              int threads, const nb::object& progress) {
+  LoadOptions options = options_of(dtype, threads, "");
+  options.progress = watched(progress);
+  const nb::gil_scoped_release released;
+  return std::const_pointer_cast<Model>(model.merged(*adapter, options));
+}
+
+std::shared_ptr<Model> load(const std::string& name, const std::string& dtype, int threads, const std::string& revision,
+                            const nb::object& progress) {
+  LoadOptions options = options_of(dtype, threads, revision);
+  options.progress = watched(progress);
   const nb::gil_scoped_release released;
   return std::const_pointer_cast<Model>(Model::load(name, options));
 }
@@ -74,35 +86,16 @@ void bind_model(nb::module_& m) {
       .def_ro("weight_bytes", &ModelInfo::weight_bytes, "Packed, in memory.")
       .def_ro("ignored", &ModelInfo::ignored, "Tensors of the file that are not used, each with the reason.")
       .def_ro("architecture", &ModelInfo::architecture)
-      .def_ro("tied", &ModelInfo::tied, "The head is the embedding's matrix.");
+      .def_ro("tied", &ModelInfo::tied, "The head is the embedding's matrix.")
+      .def_ro("folded", &ModelInfo::folded, "The adapter that is folded in (Model.merged); empty: none.");
   nb::class_<Model>(m, "Model")
       .def_static("load", &load, nb::arg("name"), nb::arg("dtype"), nb::arg("threads"), nb::arg("revision"),
                   nb::arg("progress").none())
+      .def("merged", &merged, nb::arg("adapter"), nb::arg("dtype"), nb::arg("threads"), nb::arg("progress").none())
       .def_prop_ro("config", &Model::config, nb::rv_policy::reference_internal)
       .def_prop_ro("info", &Model::info, nb::rv_policy::reference_internal)
       .def_prop_ro("has_tokenizer", &Model::has_tokenizer)
       .def_prop_ro("tokenizer", &Model::tokenizer, nb::rv_policy::reference_internal);
-  nb::class_<AdapterModule>(m, "AdapterModule", "What an adapter does to one module.")
-      .def_ro("name", &AdapterModule::name)
-      .def_ro("rank", &AdapterModule::rank)
-      .def_ro("scale", &AdapterModule::scale)
-      .def_ro("dora", &AdapterModule::dora);
-  nb::class_<AdapterInfo>(m, "AdapterInfo", "What was loaded from where.")
-      .def_ro("folder", &AdapterInfo::folder)
-      .def_ro("file", &AdapterInfo::file)
-      .def_ro("base_model", &AdapterInfo::base_model)
-      .def_ro("modules", &AdapterInfo::modules, "That it changes, in the order of the pass.")
-      .def_ro("parameters", &AdapterInfo::parameters)
-      .def_ro("bytes", &AdapterInfo::bytes, "Packed, in memory.")
-      .def_ro("notes", &AdapterInfo::notes, "What is in the folder and changes nothing, each with the reason.");
-  nb::class_<Adapter>(m, "Adapter")
-      .def_static(
-          "load",
-          [](std::shared_ptr<Model> model, const std::string& name, const std::string& revision) {
-            return std::const_pointer_cast<Adapter>(Adapter::load(std::move(model), name, {.revision = revision}));
-          },
-          nb::arg("model"), nb::arg("name"), nb::arg("revision"), nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("info", &Adapter::info, nb::rv_policy::reference_internal);
   m.def("inspect", &inspect, nb::arg("name"), nb::arg("revision") = "", nb::call_guard<nb::gil_scoped_release>());
   m.def("resolve", &Model::resolve, nb::arg("name"), nb::arg("revision") = "");
   m.def("available_isas", &available_isas);

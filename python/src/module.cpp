@@ -65,6 +65,7 @@ NB_MODULE(_core, m) {
   bind_values(m);
   bind_tokenizer(m);
   bind_model(m);
+  bind_adapter(m);
   nanobind::class_<SharedEngine> engine(m, "Engine");  // others' signatures name it
   bind_past(m);
   bind_request(m);

@@ -47,26 +47,22 @@ void add_product(Tensor& weight, const AdaptedModule& module, bool embedding) {
   }
 }
 
-void change(NamedTensors& tensors, std::int64_t index, const AdaptedModule& module) {
-  const std::string name = module_name(index), bias = name + ".bias";
-  Tensor& weight = tensors.at(name + ".weight");
+// The weight as the adapter has it.
+void change_weight(Tensor& weight, bool embedding, const AdaptedModule& module) {
   if (!module.weight.empty()) weight = module.weight;
   for (std::size_t i = 0; i < module.token_rows.size(); ++i) {
     const auto cols = module.tokens.shape[1];
     const auto from = module.tokens.data.begin() + static_cast<std::int64_t>(i) * cols;
     std::copy(from, from + cols, weight.data.begin() + module.token_rows[i] * cols);
   }
-  if (module.rank() > 0) add_product(weight, module, module_of(index) == Module::word_embeddings);
-  if (!module.bias.empty()) tensors.at(bias) = module.bias;
-  if (module.lora_bias.empty()) return;
-  const auto at = tensors.find(bias);
-  if (at == tensors.end()) {
-    fail<InvalidArgument>("merge",
-                          "the adapter gives {} a bias, which no BLOOM has, expected an adapter without lora_bias there", name);
-  }
+  if (module.rank() > 0) add_product(weight, module, embedding);
+}
+
+void change_bias(Tensor& bias, const AdaptedModule& module) {
+  if (!module.bias.empty()) bias = module.bias;
   for (std::size_t n = 0; n < module.lora_bias.data.size(); ++n) {
-    at->second.data[n] = static_cast<float>(static_cast<double>(at->second.data[n]) +
-                                            module.scale * static_cast<double>(module.lora_bias.data[n]));
+    bias.data[n] =
+        static_cast<float>(static_cast<double>(bias.data[n]) + module.scale * static_cast<double>(module.lora_bias.data[n]));
   }
 }
 
@@ -100,6 +96,54 @@ void write_config(const fs::path& from, const fs::path& to, bool tied) {
 
 }  // namespace
 
+FoldedWeights::FoldedWeights(const Checkpoint& base, const PeftAdapter& adapter) : base_(base), adapter_(adapter) {
+  const auto changes = [&](Module module) {
+    const auto at = adapter.modules.find(module_index(module));
+    return at != adapter.modules.end() && at->second.token_rows.empty();
+  };
+  // Rows of single tokens are replaced in both, so a tied head stays tied.
+  tied_ = !base.has_own_head() && !changes(Module::word_embeddings) && !changes(Module::lm_head);
+  for (const auto& [index, module] : adapter.modules) {
+    if (module_shape(module_of(index), base.config()).has_bias || module.lora_bias.empty()) continue;
+    fail<InvalidArgument>("merge",
+                          "the adapter gives {} a bias, which no BLOOM has, expected an adapter without lora_bias there",
+                          module_name(index));
+  }
+  std::map<std::int64_t, Tensor> copied;  // of what the adapter's file holds as the base's
+  for (const auto& [index, copy] : adapter.base_copies) copied[index] = numbers_of(stored(module_name(index) + ".weight"));
+  check_base_copies(adapter, [&](std::int64_t index, std::int64_t row, float* into) {
+    const Tensor& weight = copied.at(index);
+    std::copy_n(weight.data.begin() + row * weight.shape[1], weight.shape[1], into);
+  });
+}
+
+const StoredTensor& FoldedWeights::stored(const std::string& name) const {
+  return base_.tensor(name == "lm_head.weight" && !base_.has_own_head() ? "word_embeddings.weight" : name);
+}
+
+const AdaptedModule* FoldedWeights::module_of_weight(const std::string& name) const {
+  const std::size_t dot = name.rfind('.');
+  const std::optional<std::int64_t> index = find_module(name.substr(0, dot), base_.config());
+  const auto at = adapter_.modules.find(index.value_or(-1));
+  if (at == adapter_.modules.end()) return nullptr;
+  const AdaptedModule& module = at->second;
+  const bool changes = name.ends_with(".bias") ? !module.bias.empty() || !module.lora_bias.empty()
+                                               : !module.weight.empty() || !module.token_rows.empty() || module.rank() > 0;
+  return changes ? &module : nullptr;
+}
+
+std::optional<Tensor> FoldedWeights::changed(const std::string& name) const {
+  const AdaptedModule* module = module_of_weight(name);
+  if (module == nullptr) return std::nullopt;
+  Tensor tensor = numbers_of(stored(name));
+  if (name.ends_with(".bias")) {
+    change_bias(tensor, *module);
+  } else {
+    change_weight(tensor, name == "word_embeddings.weight", *module);
+  }
+  return tensor;
+}
+
 void fold_adapter(const Checkpoint& base, const fs::path& base_folder, const PeftAdapter& adapter, const fs::path& out) {
   std::error_code error;
   for (const char* file : {"config.json", "model.safetensors"}) {
@@ -108,35 +152,23 @@ void fold_adapter(const Checkpoint& base, const fs::path& base_folder, const Pef
                             (out / file).string());
     }
   }
-  NamedTensors tensors;
+  const FoldedWeights folded(base, adapter);
+  std::vector<std::string> names;
   for (const WeightShape& weight : weight_shapes(base.config())) {
-    if (weight.name != "lm_head.weight") tensors[weight.name] = numbers_of(base.tensor(weight.name));
+    if (weight.name != "lm_head.weight") names.push_back(weight.name);
   }
-  const auto changes = [&](Module module) {
-    const auto at = adapter.modules.find(module_index(module));
-    return at != adapter.modules.end() && at->second.token_rows.empty();
-  };
-  // Rows of single tokens are replaced in both, so a tied head stays tied.
-  const bool tied = !base.has_own_head() && !changes(Module::word_embeddings) && !changes(Module::lm_head);
-  if (!tied) {
-    tensors["lm_head.weight"] = numbers_of(base.tensor(base.has_own_head() ? "lm_head.weight" : "word_embeddings.weight"));
-  }
-  check_base_copies(adapter, [&](std::int64_t index, std::int64_t row, float* into) {
-    const auto own = tensors.find(module_name(index) + ".weight");
-    const Tensor& weight = own == tensors.end() ? tensors.at("word_embeddings.weight") : own->second;
-    std::copy_n(weight.data.begin() + row * weight.shape[1], weight.shape[1], into);
-  });
-  for (const auto& [index, module] : adapter.modules) {
-    if (tied && module_of(index) == Module::lm_head) continue;
-    change(tensors, index, module);
+  if (!folded.tied()) names.emplace_back("lm_head.weight");
+  NamedTensors named;
+  for (const std::string& name : names) {
+    std::optional<Tensor> changed = folded.changed(name);
+    named[name == "lm_head.weight" ? name : "transformer." + name] =
+        changed ? std::move(*changed) : numbers_of(folded.stored(name));
   }
 
   fs::create_directories(out, error);
   if (error) fail<LoadError>(out.string(), "the folder cannot be made: {}", error.message());
-  NamedTensors named;
-  for (auto& [name, tensor] : tensors) named[name == "lm_head.weight" ? name : "transformer." + name] = std::move(tensor);
   write_safetensors(out / "model.safetensors", named, {{"format", "pt"}});
-  write_config(base_folder / "config.json", out / "config.json", tied);
+  write_config(base_folder / "config.json", out / "config.json", folded.tied());
   for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
     if (!fs::exists(base_folder / file, error)) continue;
     fs::copy_file(base_folder / file, out / file, fs::copy_options::overwrite_existing, error);

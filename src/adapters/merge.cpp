@@ -260,8 +260,7 @@ PeftAdapter merge_adapters(std::span<const MergePart> parts, const MergeRules& r
     merged.notes.insert(merged.notes.end(), part.adapter->notes.begin(), part.adapter->notes.end());
   }
   merged.config.base_model = parts[0].adapter->config.base_model;
-  merged.folder = parts[0].adapter->folder;
-  merged.file = parts[0].adapter->file;
+  merged.file = parts[0].adapter->file;  // for messages
   for (const std::int64_t index : indices) {
     const bool embedding = module_of(index) == Module::word_embeddings;  // its A lies the other way round
     std::vector<Part> here;

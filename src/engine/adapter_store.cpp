@@ -4,9 +4,11 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "anthesis/adapter.h"
 #include "core/fail.h"
+#include "engine/adapter_names.h"
 
 namespace anthesis {
 namespace {
@@ -14,7 +16,8 @@ namespace {
 using Handle = std::shared_ptr<const Adapter>;
 
 struct Entry {
-  std::string source;  // what it stands for, in words
+  std::string source;                 // what it stands for, in words
+  std::optional<MergeSource> origin;  // what it was added as; none of merged ones
   std::function<Handle()> load;
   Handle held;                         // null where it is not loaded, or was evicted
   std::shared_future<Handle> loading;  // valid while somebody loads it
@@ -42,12 +45,14 @@ struct AdapterStore::Impl {
   }
 
   // Whether the name was not there before.
-  bool add(const std::string& name, const std::string& source, std::function<Handle()> load) {
+  bool add(const std::string& name, const std::string& source, std::optional<MergeSource> origin,
+           std::function<Handle()> load) {
     if (name.empty()) fail<InvalidArgument>("adapters", "the name is empty, expected some text");
     const auto [at, fresh] = entries.try_emplace(name);
     if (fresh) {
       at->second = std::make_shared<Entry>();
       at->second->source = source;
+      at->second->origin = std::move(origin);
       at->second->load = std::move(load);
     } else if (at->second->source != source) {
       fail<InvalidArgument>("adapters", "\"{}\" stands for {} already, expected another name for {}; or unload it first", name,
@@ -91,8 +96,25 @@ struct AdapterStore::Impl {
   }
 
   bool add(const std::string& name, const std::string& source, const AdapterOptions& with) {
-    return add(name, with.revision.empty() ? source : source + " at " + with.revision,
+    return add(name, with.revision.empty() ? source : source + " at " + with.revision, MergeSource{source, 1, with},
                [this, source, with] { return Adapter::load(model, source, with); });
+  }
+
+  // Names of the store as what they were added as.
+  [[nodiscard]] std::vector<MergeSource> resolved(const std::vector<MergeSource>& sources) const {
+    std::vector<MergeSource> all;
+    for (const MergeSource& source : sources) {
+      const auto at = entries.find(source.name);
+      all.push_back(source);
+      if (at == entries.end()) continue;
+      if (!at->second->origin) {
+        fail<InvalidArgument>("adapters",
+                              "\"{}\" is merged itself ({}), expected adapters that are not; merge what it is made of",
+                              source.name, at->second->source);
+      }
+      all.back() = {at->second->origin->name, source.weight, at->second->origin->options};
+    }
+    return all;
   }
 
   // -- without it
@@ -161,17 +183,22 @@ void AdapterStore::add(const std::string& name, const std::string& source, const
 }
 
 void AdapterStore::add_merged(const std::string& name, const std::vector<MergeSource>& sources, const MergeOptions& options) {
-  std::string words = fmt::format("{} of ", options.kind);
-  for (const MergeSource& source : sources) {
-    words +=
-        (&source == sources.data() ? "" : ", ") + source.name + (source.weight == 1 ? "" : fmt::format(" * {}", source.weight));
-  }
-  if (options.density != 1 || options.svd_rank != 0 || options.seed != 0 || options.majority_sign != "total") {
-    words += fmt::format(" (density {}, rank {}, seed {}, sign {})", options.density, options.svd_rank, options.seed,
-                         options.majority_sign);
-  }
   const std::scoped_lock lock(impl_->mutex);
-  impl_->add(name, words, [impl = impl_.get(), sources, options] { return Adapter::merge(impl->model, sources, options); });
+  const std::vector<MergeSource> resolved = impl_->resolved(sources);
+  impl_->add(name, merged_name(resolved, options), std::nullopt,
+             [impl = impl_.get(), resolved, options] { return Adapter::merge(impl->model, resolved, options); });
+}
+
+std::shared_ptr<const Adapter> AdapterStore::merge(const std::vector<MergeSource>& sources, const MergeOptions& options) {
+  const std::vector<MergeSource> resolved = [&] {
+    const std::scoped_lock lock(impl_->mutex);
+    return impl_->resolved(sources);
+  }();
+  Handle handle = Adapter::merge(impl_->model, resolved, options);
+  const std::scoped_lock lock(impl_->mutex);
+  impl_->make_room(handle->info().bytes, handle->info().name);
+  impl_->departed.push_back(handle);
+  return handle;
 }
 
 std::shared_ptr<const Adapter> AdapterStore::load(const std::string& name, const std::string& source,

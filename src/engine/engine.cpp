@@ -427,7 +427,7 @@ RequestId Engine::submit(Request request) {
   validate(request, impl_->model->config(), impl_->model->has_tokenizer());
   if (request.adapter && &request.adapter->model() != impl_->model.get()) {
     fail<InvalidArgument>("request", "the adapter {} was loaded for another model, expected one for the engine's own",
-                          request.adapter->info().folder.string());
+                          request.adapter->info().name);
   }
   auto job = std::make_unique<Job>();
   job->request = std::move(request);

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <set>
+#include <span>
 
+#include "adapters/fold.h"
+#include "anthesis/adapter.h"
 #include "anthesis/error.h"
 #include "anthesis/model.h"
 #include "checkpoint/checkpoint.h"
@@ -123,6 +127,11 @@ ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& fo
   return info;
 }
 
+/// Numbers as if a file stored them.
+StoredTensor stored(const Tensor& tensor, const std::string& name) {
+  return {name, "f32", tensor.shape, std::as_bytes(std::span(tensor.data)), nullptr};
+}
+
 /// Panels of numbers between -0.06 and 0.06, as wide as trained ones.
 void pack_random(const PackedMatrix& into, std::int64_t first, std::int64_t last) {
   std::vector<float> rows(static_cast<std::size_t>(kLanes * into.inputs));
@@ -149,35 +158,46 @@ struct Model::Impl {
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 
-std::shared_ptr<const Model> Model::load(const std::string& name, const LoadOptions& options) {
-  check(options);
+// `adapter` may be null. The head comes last, and only where it differs from the embedding.
+std::shared_ptr<const Model> Model::load(const std::filesystem::path& folder, const LoadOptions& options,
+                                         const PeftAdapter* adapter) {
   const FloatEnvironment environment;  // rounding is ours, whatever the caller has set
   auto impl = std::make_unique<Impl>();
-  const std::filesystem::path folder = resolve(name, options.revision);
   const Checkpoint checkpoint = Checkpoint::open(folder);
   impl->config = checkpoint.config();
   impl->info = describe(checkpoint, folder, options.dtype);
   if (std::filesystem::exists(folder / "tokenizer.json")) impl->tokenizer = Tokenizer::load(folder / "tokenizer.json");
 
+  std::optional<FoldedWeights> folded;
+  if (adapter != nullptr) folded.emplace(checkpoint, *adapter);
   const StoredTensor* head = checkpoint.has_own_head() ? &checkpoint.tensor("lm_head.weight") : nullptr;
+  if (folded && head == nullptr && !folded->tied()) {  // the adapter parts head and embedding
+    head = &folded->stored("lm_head.weight");
+    impl->info.weight_bytes += shape_of(*head, options.dtype).bytes();
+    impl->info.tied = false;
+  }
   std::vector<const StoredTensor*> tensors;
   std::int64_t total = 0;
   for (const WeightShape& weight : weight_shapes(impl->config)) {
-    if (weight.name == "lm_head.weight") continue;  // last, and only where it differs from the embedding
+    if (weight.name == "lm_head.weight") continue;
     tensors.push_back(&checkpoint.tensor(weight.name));
     total += static_cast<std::int64_t>(tensors.back()->bytes.size());
   }
   if (head != nullptr) total += static_cast<std::int64_t>(head->bytes.size());
 
   Packer packer(options, total);
+  const auto changed = [&](const std::string& name) { return folded ? folded->changed(name) : std::nullopt; };
   bool head_is_copy = false;
+  const bool may_be_copied = head != nullptr && !(folded && folded->changes("lm_head.weight"));
   for (const StoredTensor* tensor : tensors) {
+    const std::optional<Tensor> own = changed(tensor->name);
+    const StoredTensor from = own ? stored(*own, tensor->name) : *tensor;
     if (tensor->shape.size() == 1) {
-      impl->weights.vectors[tensor->name] = packer.widened(*tensor);
+      impl->weights.vectors[tensor->name] = packer.widened(from);
       continue;
     }
-    const bool may_be_copied = head != nullptr && tensor->name == "word_embeddings.weight" && head->dtype == tensor->dtype;
-    const bool equal = packer.pack(*tensor, may_be_copied ? head : nullptr, impl->weights.matrices[tensor->name]);
+    const bool compare = may_be_copied && !own && tensor->name == "word_embeddings.weight" && head->dtype == tensor->dtype;
+    const bool equal = packer.pack(from, compare ? head : nullptr, impl->weights.matrices[tensor->name]);
     head_is_copy = head_is_copy || equal;
   }
   if (head_is_copy) {
@@ -187,10 +207,42 @@ std::shared_ptr<const Model> Model::load(const std::string& name, const LoadOpti
     impl->info.tied = true;
     packer.report(static_cast<std::int64_t>(head->bytes.size()));
   } else if (head != nullptr) {
-    packer.pack(*head, nullptr, impl->weights.matrices["lm_head.weight"]);
+    const std::optional<Tensor> own = changed("lm_head.weight");
+    packer.pack(own ? stored(*own, "lm_head.weight") : *head, nullptr, impl->weights.matrices["lm_head.weight"]);
   }
   impl->network = std::make_unique<BloomForCausalLM>(impl->config, impl->weights);
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
+}
+
+std::shared_ptr<const Model> Model::load(const std::string& name, const LoadOptions& options) {
+  check(options);
+  return load(resolve(name, options.revision), options, nullptr);
+}
+
+std::shared_ptr<const Model> Model::merged(const Adapter& adapter, const LoadOptions& options) const {
+  check(options);
+  if (&adapter.model() != this) {
+    fail<InvalidArgument>("merged", "the adapter was loaded for another model, expected one of {}",
+                          impl_->info.folder.string());
+  }
+  if (impl_->info.folder.empty()) {
+    fail<InvalidArgument>("merged", "the model has no files to read its weights from, expected one that load() handed out");
+  }
+  if (!impl_->info.folded.empty()) {
+    fail<InvalidArgument>("merged",
+                          "{} is folded into this model already, expected a model as it was loaded; merge both adapters "
+                          "into one and fold that",
+                          impl_->info.folded);
+  }
+  const PeftAdapter numbers = adapter.read();
+  const std::shared_ptr<const Model> made = load(impl_->info.folder, options, &numbers);
+  made->impl_->info.folded = adapter.info().name;
+  made->impl_->tokenizer = impl_->tokenizer;
+  return made;
+}
+
+std::shared_ptr<const Model> Model::merged(const Adapter& adapter) const {
+  return merged(adapter, {.dtype = impl_->info.dtype});
 }
 
 std::shared_ptr<const Model> Model::random(const BloomConfig& config, const LoadOptions& options) {

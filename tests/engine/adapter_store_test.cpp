@@ -116,6 +116,37 @@ TEST_F(AdapterStoreTest, TheBudgetEvictsWhatWasUsedLongestAgo) {
   EXPECT_FALSE(entry(store.list(), "1").pinned);
 }
 
+TEST_F(AdapterStoreTest, MergesWhatItKnowsByName) {
+  Random random(8);
+  const test::TemporaryFolder folder;  // of LoRA alone, which is what can be merged
+  test::write_lora(folder.path() / "a", kShape, 4, random);
+  test::write_lora(folder.path() / "b", kShape, 4, random);
+  const std::string a = (folder.path() / "a").string(), b = (folder.path() / "b").string();
+  AdapterStore store(model_);
+  store.add("a", a);
+  store.add("b", b);
+  const auto merged = store.merge({{"a", 0.5}, {"b"}});
+  EXPECT_EQ(merged->info().name, "cat of " + a + " * 0.5, " + b);
+  EXPECT_EQ(store.bytes(), merged->info().bytes) << "what it handed out counts while somebody holds it";
+  EXPECT_EQ(store.list().size(), 2U);
+  EngineOptions options;
+  options.threads = 1;
+  Engine engine(model_, options);
+  ForwardInput input;
+  input.input_ids = {{1, 7, 3}, {1, 7, 3}};
+  store.add_merged("both", {{"a", 0.5}, {"b"}});
+  input.adapters = {merged, store.get("both")};
+  const Tensor named = forward(engine, input).logits;
+  input.adapters = {merged, Adapter::merge(model_, {{a, 0.5}, {b}})};
+  EXPECT_EQ(named.data, forward(engine, input).logits.data);
+  EXPECT_THROW(store.merge({{"both"}, {"a"}}), InvalidArgument) << "merged itself";
+  EXPECT_THROW(store.add_merged("c", {{"both"}, {"a"}}), InvalidArgument);
+  EXPECT_FALSE(store.contains("c"));
+  AdapterStore small(model_, {.max_bytes = merged->info().bytes - 1});
+  EXPECT_THROW(small.merge({{a, 0.5}, {b}}), ResourceError);
+  EXPECT_EQ(small.bytes(), 0);
+}
+
 TEST_F(AdapterStoreTest, AThousandNames) {
   AdapterStore store(model_, {.max_bytes = 4 * bytes_of(0)});
   for (int i = 0; i < 1000; ++i) store.add("adapter " + std::to_string(i), source(0));

@@ -14,6 +14,7 @@ namespace anthesis {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Random;
 
 std::shared_ptr<const Model> model_of(const golden::Case& golden) {
   static std::map<std::string, std::shared_ptr<const Model>> loaded;
@@ -95,6 +96,44 @@ TEST_P(GoldenAdapter, FoldedIntoTheBase) {
   EXPECT_THROW(fold(golden.model(), {{(golden::root() / golden.json().at("adapter")).string()}}, {}, folder.path() / "out"),
                InvalidArgument)
       << "nothing is overwritten";
+}
+
+// The same without a file.
+TEST_P(GoldenAdapter, Merged) {
+  const golden::Case golden(GetParam());
+  const auto adapter = adapter_of(golden, golden.json().at("adapter"));
+  const auto merged = model_of(golden)->merged(*adapter);
+  EXPECT_EQ(merged->info().folded, adapter->info().name);
+  Engine engine(merged, one_thread());
+  ForwardInput input;
+  golden.json().at("steps")[0].at("ids").get_to(input.input_ids);
+  EXPECT_TRUE(
+      golden::close("logits", forward(engine, input).logits, golden.expected().at("logits"), golden.tolerance("logits")));
+  EXPECT_THROW((void)merged->merged(*adapter), InvalidArgument) << "of another model";
+  const test::TemporaryFolder plain;
+  Random random(3);
+  const BloomConfig& config = merged->config();
+  test::write_lora(plain.path(), {config.n_layer, config.n_head, config.head_dim(), config.vocab_size}, 2, random);
+  EXPECT_THROW((void)merged->merged(*Adapter::load(merged, plain.path().string())), InvalidArgument)
+      << "nothing is folded in twice";
+}
+
+// What is folded in is brought into the format of the weights afterwards: the bits of a model whose file was written by fold().
+TEST_P(GoldenAdapter, MergedInEveryFormatIsTheFoldedFile) {
+  const golden::Case golden(GetParam());
+  const auto adapter = adapter_of(golden, golden.json().at("adapter"));
+  const test::TemporaryFolder folder;
+  fold(golden.model(), {{adapter->info().folder.string()}}, {}, folder.path() / "out");
+  ForwardInput input;
+  golden.json().at("steps")[0].at("ids").get_to(input.input_ids);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::int8, DType::int4}) {
+    const LoadOptions options{.dtype = dtype, .threads = 1};
+    const auto merged = model_of(golden)->merged(*adapter, options);
+    const auto written = Model::load((folder.path() / "out").string(), options);
+    EXPECT_EQ(merged->info().weight_bytes, written->info().weight_bytes);
+    Engine one(merged, one_thread()), other(written, one_thread());
+    EXPECT_EQ(forward(one, input).logits.data, forward(other, input).logits.data) << name(dtype);
+  }
 }
 
 class GoldenMerge : public ::testing::TestWithParam<std::string> {};

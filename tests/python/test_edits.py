@@ -141,7 +141,7 @@ def test_an_adapter_for_each_row(model: anthesis.Model, dutch: anthesis.Adapter)
     assert texts[1].text == model.generate(ids, max_new_tokens=8).text
     with pytest.raises(anthesis.InvalidArgument, match="3 adapters"):
         model.forward([ids, ids], adapter=[dutch] * 3)
-    with pytest.raises(anthesis.InvalidArgument, match="adapter is str"):
+    with pytest.raises(anthesis.InvalidArgument, match="there is no adapter .dutch."):
         model.generate("x", adapter="dutch")
 
 

@@ -143,4 +143,30 @@ inline void write_random_adapter(const std::filesystem::path& folder, const Shap
       << R"(, "trainable_token_indices": )" << tokens << "}";
 }
 
+/// LoRA of this rank on all linears of all blocks, and nothing else.
+inline void write_lora(const std::filesystem::path& folder, const Shape& shape, std::int64_t rank, Random& random) {
+  const std::int64_t h = shape.heads * shape.head_dim;
+  NamedTensors tensors;
+  const auto matrix = [&](const std::string& name, std::int64_t rows, std::int64_t cols) {
+    Tensor& tensor = tensors[name] = Tensor({rows, cols});
+    for (float& x : tensor.data) x = random.normal() / std::sqrt(static_cast<float>(cols));
+  };
+  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
+    const std::string block = "base_model.model.transformer.h." + std::to_string(layer) + ".";
+    const auto lora = [&](const std::string& module, std::int64_t outputs, std::int64_t inputs) {
+      matrix(block + module + ".lora_A.weight", rank, inputs);
+      matrix(block + module + ".lora_B.weight", outputs, rank);
+    };
+    lora("self_attention.query_key_value", 3 * h, h);
+    lora("self_attention.dense", h, h);
+    lora("mlp.dense_h_to_4h", 4 * h, h);
+    lora("mlp.dense_4h_to_h", h, 4 * h);
+  }
+  std::filesystem::create_directories(folder);
+  write_safetensors(folder / "adapter_model.safetensors", tensors);
+  std::ofstream(folder / "adapter_config.json")
+      << R"({"peft_type": "LORA", "r": )" << rank << R"(, "lora_alpha": )" << 2 * rank
+      << R"(, "target_modules": ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]})";
+}
+
 }  // namespace anthesis::test
