@@ -1,15 +1,14 @@
-"""make_model.py FOLDER [SHAPE]: a random BLOOM of a released shape (560m by default) in bf16, with a tokenizer of single bytes. For speed only."""
+"""make_model.py FOLDER [SHAPE]: a random BLOOM of a released shape (560m by default) in bf16, with the bundled model's tokenizer. For speed only."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import BloomConfig, BloomForCausalLM, PreTrainedTokenizerFast
+from transformers import BloomConfig, BloomForCausalLM
 
+BUNDLED = Path(__file__).resolve().parents[2] / "demo" / "model"
 SHAPES = {"560m": (1024, 24, 16), "1b1": (1536, 24, 16), "1b7": (2048, 24, 16), "3b": (2560, 30, 32), "7b1": (4096, 30, 32)}
 
 
@@ -24,14 +23,8 @@ def main() -> None:
     config.seq_length = 2048
     BloomForCausalLM(config).save_pretrained(folder)
 
-    vocabulary = {token: i for i, token in enumerate(["<unk>", "<s>", "</s>", "<pad>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, padding_side="left", **special).save_pretrained(folder)
-    path = folder / "tokenizer_config.json"  # CTranslate2's converter needs transformers 4, which knows this class only
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+    for file in BUNDLED.glob("*token*"):
+        (folder / file.name).write_bytes(file.read_bytes())
 
 
 if __name__ == "__main__":
