@@ -14,12 +14,15 @@ same, byte by byte, as that of a call that was not interrupted.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import operator
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -77,7 +80,12 @@ class _Plan:
 
     def __init__(self, model: Model, texts: Sequence[Any], names: list[str], positions: Positions) -> None:
         self.model, self.texts, self.names = model, texts, names
-        self.positions = None if positions is None else [positions] if isinstance(positions, int) else [int(p) for p in positions]
+        alone = hasattr(positions, "__index__") and getattr(positions, "ndim", 0) == 0
+        given: Any = [positions] if alone else positions
+        try:
+            self.positions = None if positions is None else [operator.index(p) for p in given]
+        except TypeError:
+            raise InvalidArgument(f"[collect] positions is {positions!r}, expected a position, a list of them, or None for all") from None
         if self.positions is not None and not self.positions:
             raise InvalidArgument("[collect] positions is empty, expected a position, a list of them, or None for all")
         digest = hashlib.sha256()
@@ -87,12 +95,14 @@ class _Plan:
             lengths[index] = len(ids)
             if len(ids) == 0:
                 raise InvalidArgument(f"[collect] text {index} has no tokens, expected at least one")
+            if ids.max() >= model.config.vocab_size:
+                raise InvalidArgument(f"[collect] text {index} has the id {ids.max()}, expected 0 to {model.config.vocab_size - 1}")
             self.columns(index, len(ids))
             digest.update(len(ids).to_bytes(8, "little") + ids.tobytes())
         self.offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         per_text = None if self.positions is None else len(self.positions)
         self.rows = int(self.offsets[-1]) if per_text is None else per_text * len(texts)
-        front = (self.rows,) if per_text is None else (len(texts),) if isinstance(positions, int) else (len(texts), per_text)
+        front = (self.rows,) if per_text is None else (len(texts),) if alone else (len(texts), per_text)
         self.row_shapes = {name: _row_shape(model, name) for name in names}
         self.shapes = {name: (*front, *shape) for name, shape in self.row_shapes.items()}
 
@@ -104,7 +114,7 @@ class _Plan:
             "__metadata__": {
                 "anthesis": _KIND,
                 "texts": str(len(texts)),
-                "positions": "all" if positions is None else json.dumps(positions if isinstance(positions, int) else self.positions),
+                "positions": "all" if positions is None else json.dumps(self.positions[0] if alone and self.positions else self.positions),
                 "dtype": model.info.dtype,
                 "texts_sha256": digest.hexdigest(),
             }
@@ -148,14 +158,21 @@ class _PartFile:
         self._part = out.with_name(out.name + ".part")
         self._note_file = out.with_name(out.name + ".part.json")
         self._key = f"{plan.key} {fingerprint}"
-        self.done = self._resumed()
         self._noted = time.monotonic()
+        if out.is_dir():
+            raise LoadError(f"[{out}] it is a folder, expected the name of a file")
         try:
+            self._file: IO[bytes] = os.fdopen(os.open(self._part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for as long as it is open
+            if not self._is_part():  # another call has just ended
+                raise BlockingIOError(errno.EWOULDBLOCK, "")
+            self.done = self._resumed()
             if self.done == 0:
-                self._part.write_bytes(b"")
-            self._file: IO[bytes] = open(self._part, "r+b")
+                self._file.truncate(0)
             self._file.truncate(plan.size)
             self._write(0, plan.header)
+        except BlockingIOError:
+            raise LoadError(f"[{self._part}] another call is writing to it; wait until it is over, or name another file") from None
         except OSError as error:
             raise LoadError(f"[{self._part}] the file cannot be written: {error.strerror}") from None
         if plan.positions is None:
@@ -164,11 +181,18 @@ class _PartFile:
     def _resumed(self) -> int:
         try:
             note = json.loads(self._note_file.read_text())
+            done = note["done"]
             if note["key"] != self._key or self._part.stat().st_size != self._plan.size:
                 return 0
-            return int(note["done"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return done if type(done) is int and 0 <= done <= len(self._plan.texts) else 0
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return 0
+
+    def _is_part(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self._part))
+        except FileNotFoundError:
+            return False
 
     def _write(self, at: int, content: bytes | memoryview) -> None:
         try:
@@ -186,10 +210,13 @@ class _PartFile:
         self.done = done
         if not now and time.monotonic() - self._noted < _PAUSE:
             return
-        self._file.flush()
-        temporary = self._note_file.with_name(self._note_file.name + ".new")
-        temporary.write_text(json.dumps({"key": self._key, "done": done}))
-        os.replace(temporary, self._note_file)
+        try:
+            self._file.flush()
+            temporary = self._note_file.with_name(self._note_file.name + ".new")
+            temporary.write_text(json.dumps({"key": self._key, "done": done}))
+            os.replace(temporary, self._note_file)
+        except OSError as error:
+            raise LoadError(f"[{self._note_file}] the file cannot be written: {error.strerror}") from None
         self._noted = time.monotonic()
 
     def close(self, finished: bool) -> None:
@@ -197,11 +224,15 @@ class _PartFile:
             self.note(self.done, now=True)
             self._file.close()
             return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.replace(self._part, self._out)
-        self._note_file.unlink(missing_ok=True)
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            os.replace(self._part, self._out)
+            self._note_file.unlink(missing_ok=True)
+        except OSError as error:
+            raise LoadError(f"[{self._out}] the file cannot be written: {error.strerror}") from None
+        finally:
+            self._file.close()
 
 
 def collect(
@@ -222,10 +253,10 @@ def collect(
     Raises InvalidArgument before anything has run, LoadError where the file cannot be written. Ctrl-C interrupts; what is done is
     kept for the next call.
     """
-    if isinstance(texts, (str, bytes)) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
+    if isinstance(texts, (str, bytes, Mapping)) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
         raise InvalidArgument(f"[collect] texts is {type(texts).__name__}, expected a sequence of texts: they are read twice")
-    if batch < 1:
-        raise InvalidArgument(f"[collect] batch is {batch}, expected at least 1")
+    if not hasattr(batch, "__index__") or batch < 1:
+        raise InvalidArgument(f"[collect] batch is {batch!r}, expected a whole number from 1")
     text = names_text(names, "collect", model.config.n_layer)
     if not text:
         raise InvalidArgument("[collect] names is empty, expected names of values")

@@ -144,7 +144,12 @@ def test_memory_does_not_grow_with_the_texts(model: anthesis.Model, tmp_path: Pa
         ({"texts": "one text"}, "texts is str"),
         ({"texts": iter(["a"])}, "expected a sequence"),
         ({"texts": ["a", ""]}, "text 1 has no tokens"),
+        ({"texts": {"a": 1}}, "texts is dict"),
+        ({"texts": ["a", [7232]]}, "text 1 has the id 7232"),
+        ({"positions": 1.5}, "positions is 1.5"),
+        ({"positions": "last"}, "positions is 'last'"),
         ({"batch": 0}, "batch is 0"),
+        ({"batch": 1.5}, "batch is 1.5"),
     ],
 )
 def test_refused_before_anything_runs(model: anthesis.Model, tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -157,6 +162,49 @@ def test_refused_before_anything_runs(model: anthesis.Model, tmp_path: Path, cha
 def test_where_nothing_can_be_written(model: anthesis.Model, tmp_path: Path) -> None:
     with pytest.raises(anthesis.LoadError, match="cannot be written"):
         model.collect(["All"], "layers.0.layer_mid", out=tmp_path / "nowhere" / "x.safetensors")
+    with pytest.raises(anthesis.LoadError, match="it is a folder"):  # before anything has run
+        model.collect(["All"], "layers.0.layer_mid", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def interrupted(model: anthesis.Model, texts: list[str], out: Path) -> None:
+    calls = 0
+
+    def stop(done: int, total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.collect(texts, "layers.0.layer_mid", out=out, batch=1, progress=stop)
+
+
+@pytest.mark.parametrize("done", ["-1", "1000000000", "1e400", "1.5", "true", '"3"', "null", "[" * 100000, ""])
+def test_a_note_that_lies_is_not_believed(model: anthesis.Model, texts: list[str], tmp_path: Path, done: str) -> None:
+    model.collect(texts, "layers.0.layer_mid", out=tmp_path / "whole.safetensors")
+    out = tmp_path / "x.safetensors"
+    interrupted(model, texts, out)
+    note = tmp_path / "x.safetensors.part.json"
+    key = json.loads(note.read_text())["key"]
+    note.write_text(f'{{"key": {json.dumps(key)}, "done": {done}}}' if done else "\x00")
+    model.collect(texts, "layers.0.layer_mid", out=out)
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_two_calls_do_not_write_one_file(model: anthesis.Model, texts: list[str], tmp_path: Path) -> None:
+    def other(done: int, total: int) -> None:
+        with pytest.raises(anthesis.LoadError, match="another call is writing"):
+            model.collect(texts, "logits", out=tmp_path / "x.safetensors")
+
+    found = model.collect(texts, "layers.0.layer_mid", out=tmp_path / "x.safetensors", progress=other)
+    assert list(anthesis.read_safetensors(found.path)) and set(found.shapes) == {"layers.0.layer_mid"}
+
+
+def test_a_position_as_numpy_has_it(model: anthesis.Model, texts: list[str], tmp_path: Path) -> None:
+    a = model.collect(texts, "layers.0.layer_mid", out=tmp_path / "a", positions=-1)
+    b = model.collect(texts, "layers.0.layer_mid", out=tmp_path / "b", positions=np.int64(-1))
+    assert a.shapes == b.shapes and a.path.read_bytes() == b.path.read_bytes()
 
 
 def test_no_texts(model: anthesis.Model, tmp_path: Path) -> None:
