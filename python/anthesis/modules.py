@@ -53,6 +53,9 @@ class Output(SavedTuple):
     def logits(self) -> Any:
         return self[0]
 
+    def __getitem__(self, which: Any) -> Any:
+        return self[0] if which == "logits" else super().__getitem__(which)
+
 
 def _flat(array: Any) -> Any:
     """[batch, seq, heads, head_dim] with the heads side by side. Shares its numbers."""
@@ -96,6 +99,8 @@ class Module:
             self._site.set(name, value)
         elif attribute in ("input", "output"):
             self._write(attribute, value)
+        elif attribute in self._children or attribute in ("weight", "bias"):
+            raise InvalidArgument(f"[{self._path}] {attribute} cannot be written, expected a value, or its input or output")
         else:
             raise self._unknown(attribute)
 
@@ -107,11 +112,10 @@ class Module:
             return AttributeError(
                 f"[{self._path}] .source is not served: every operation inside has a named value; ask for that, e.g. attention_output"
             )
-        known = sorted({*self._children, *self._values, *self._aliases})
-        return AttributeError(f"'{self._path}' has no '{attribute}'; it has {', '.join(known)}, input, output")
+        return AttributeError(f"'{self._path}' has no '{attribute}'; it has {', '.join(self.__dir__())}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*self._children, *self._values, *self._aliases, "input", "output"})
+        return [*sorted({*self._children, *self._values, *self._aliases}), "input", "output"]
 
     def __repr__(self) -> str:
         return f"<{self._path}>"
@@ -169,6 +173,9 @@ class Leaf(Module):
     def bias(self) -> Any:
         """The bias, float32 [outputs]; None where there is none. Read-only."""
         return self._site.weight(f"{self._module}.bias") if self._weights and self._bias else None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(("weight", "bias") if self._weights else ())]
 
     def __call__(self, x: Any) -> Any:
         """The module applied to x [..., inputs]: the engine's own bits."""
@@ -302,7 +309,10 @@ class Layers:
         self._layers: list[Layer | None] = [None] * site.num_layers  # made when they are asked for
 
     def __getitem__(self, index: Any) -> Any:
-        numbers = range(len(self._layers))[index]
+        try:
+            numbers = range(len(self._layers))[index]
+        except IndexError:
+            raise IndexError(f"layer {index}, expected {-len(self._layers)} to {len(self._layers) - 1}") from None
         return self._layer(numbers) if isinstance(numbers, int) else [self._layer(number) for number in numbers]
 
     def _layer(self, number: int) -> Layer:
@@ -313,6 +323,9 @@ class Layers:
 
     def __len__(self) -> int:
         return len(self._layers)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._layers)} layers>"
 
     def __iter__(self) -> Iterator[Layer]:
         return (self._layer(number) for number in range(len(self._layers)))

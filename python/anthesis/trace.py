@@ -11,7 +11,10 @@ The body is ordinary code and asks in the order of the pass. What lies behind ra
 from __future__ import annotations
 
 import functools
+import gc
+import operator
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +39,28 @@ class Count(int):
         return self
 
 
+class _Memory(np.ndarray):
+    """What a value and the views of it lie on. numpy ends a view's chain of bases where the type changes, so it is in every such chain."""
+
+    views: list[weakref.ref[np.ndarray]]
+
+
+def _memory(array: Any) -> _Memory | None:
+    base = array.base
+    while isinstance(base, np.ndarray):
+        if type(base) is _Memory:
+            return base
+        base = base.base
+    return None
+
+
 class Value(np.ndarray):
     """A numpy array that also accepts `.save()`, which traces do not need."""
+
+    def __array_finalize__(self, origin: Any) -> None:
+        memory = _memory(self)
+        if memory is not None:  # a value or a view of one, not a copy or what was computed
+            memory.views.append(weakref.ref(self))
 
     def save(self) -> Value:
         return self
@@ -47,19 +70,37 @@ class Kind:
     """How values are handed out: here as numpy arrays. Another kind of array overrides all of it."""
 
     def wrap(self, array: npt.NDArray[np.float32]) -> Any:
-        return array.view(Value)
+        memory = array.view(_Memory)
+        memory.views = []
+        return memory.view(Value)
 
     def plain(self, array: Any) -> Any:
-        """Any array without a gradient, of its own kind (input ids, masks)."""
+        """Any array without a gradient, of its own kind (input ids, masks). It cannot be written."""
+        array.setflags(write=False)
         return array
 
     def stamp(self, value: Any) -> Any:
         """What differs once the value was changed; None where nothing but its numbers tells."""
         return None
 
+    def changed(self, left: Sequence[tuple[str, Any, Any]]) -> str | None:
+        """The first of (name, value, stamp) whose value was changed since."""
+        return None
+
     def leave(self, value: Any) -> None:
-        """The pass has left the value's point: it can no longer be changed."""
-        value.setflags(write=False)
+        """The pass has left the value's point: neither it nor a view of it can be changed any more."""
+        memory = _memory(value)
+        for view in () if memory is None else [ref() for ref in memory.views]:
+            if view is not None:
+                view.setflags(write=False)
+
+    def place(self, value: Any) -> int:
+        """Where its numbers are, for arrays that can be given other memory than that which is written back."""
+        return 0
+
+    def in_use(self, value: Any) -> bool:
+        """Whether somebody else has the value or a view of it."""
+        return True
 
     def take(self, value: Any, shape: tuple[int, ...], name: str) -> npt.NDArray[np.float32]:
         """What somebody assigns to a value."""
@@ -78,6 +119,8 @@ class Prompt:
 
     def __init__(self, given: Any, tokenizer: Any, attention_mask: Any = None, padding_side: str = "left") -> None:
         if isinstance(given, dict) or hasattr(given, "input_ids"):
+            if "input_ids" not in given.keys():
+                raise InvalidArgument(f"[trace] a prompt has {', '.join(map(str, given.keys())) or 'nothing'}, expected input_ids")
             attention_mask = given["attention_mask"] if attention_mask is None and "attention_mask" in given.keys() else attention_mask
             given = given["input_ids"]
         rows = _rows(given, tokenizer)
@@ -103,9 +146,15 @@ def _rows(given: Any, tokenizer: Any) -> list[Any]:
     if isinstance(given, (list, tuple)) and given and all(isinstance(one, str) for one in given):
         own = tokenizer()
         return [own.encode(one) for one in given]
-    if isinstance(given, (list, tuple)) and given and not all(hasattr(one, "__index__") for one in given):
+    if isinstance(given, (list, tuple)) and given and all(_is_row(one) for one in given):
         return [arrays.ids(one, "trace", "ids") for one in given]
+    if isinstance(given, (bytes, list, tuple)) and any(isinstance(one, (str, bytes)) for one in ([given] if isinstance(given, bytes) else given)):
+        raise InvalidArgument("[trace] a prompt mixes texts and something else, expected a text, texts, ids or rows of ids")
     return list(arrays.id_rows(given, "trace", "ids"))
+
+
+def _is_row(one: Any) -> bool:
+    return hasattr(one, "__len__") and getattr(one, "ndim", 1) > 0 and not isinstance(one, (str, bytes))
 
 
 class Pass:
@@ -118,10 +167,11 @@ class Pass:
         self.max_steps = max(1, sampling.max_new_tokens)
         cores = [None if one is None else one._core for one in adapters]
         self._core = _core.Trace(engines, prompt.ids, prompt.columns, prompt.width, sampling, cores)
-        self._live: dict[str, tuple[str, Any]] = {}  # what was handed out where the pass stands
+        self._live: dict[str, tuple[str, Any, int]] = {}  # what was handed out where the pass stands, and where its numbers are
         self._left: list[tuple[str, Any, Any]] = []  # of kinds with stamps
         self._patterns: dict[tuple[int, int], Any] = {}
         self._finished: list[_core.Finished] | None = None
+        self._stopped = False
         self.open = True
 
     # ---- values
@@ -133,6 +183,7 @@ class Pass:
         if name in ("input_ids", "attention_mask", "input_size"):
             return self._input(name)
         own = _canonical(name)
+        self._check_running(name)
         live = self._live.get(own)
         if live is not None:  # what is kept there is of the point where the pass stands
             return live[1]
@@ -140,9 +191,9 @@ class Pass:
             self.leave()
         value = self.kind.wrap(self._core.value(name, self.step))
         if name == "next_token_probs":
-            self.kind.leave(value)
+            self._leave(name, value)
         else:
-            self._live[own] = (name, value)
+            self._live[own] = (name, value, self.kind.place(value))
         if name.endswith("attention_probabilities"):
             self._patterns[self.step, int(name.split(".")[1])] = value
         return value
@@ -154,7 +205,8 @@ class Pass:
         target = self.get(name)
         if value is target:  # `x.output += 1` has changed it in place already
             return
-        target[...] = value if isinstance(value, type(target)) else self.kind.take(value, tuple(target.shape), name)
+        same = isinstance(value, type(target)) and value.shape == target.shape and value.dtype == target.dtype
+        target[...] = value if same else self.kind.take(value, tuple(target.shape), name)
 
     def pattern(self, layer: int) -> Any | None:
         return self._patterns.get((self.step, layer))
@@ -169,50 +221,71 @@ class Pass:
             for row in range(rows):
                 mask[row, columns[row]] = 1
             mask[:, width:] = 1
-            return self.kind.plain(mask)
+            return self._plain(name, mask)
         if step > 0:
             if self._core.step < step and not self._enter(step):
                 raise OutOfOrderError(f"[trace] input_ids of step {step} never came")
             tokens = self._core.tokens
-            return self.kind.plain(np.array([[t[step - 1] if len(t) >= step else 0] for t in tokens], dtype=np.int64))
+            return self._plain(name, np.array([[t[step - 1] if len(t) >= step else 0] for t in tokens], dtype=np.int64))
         found = np.zeros((rows, width), dtype=np.int64)
         for row in range(rows):
             found[row, columns[row]] = ids[row]
-        return self.kind.plain(found)
+        return self._plain(name, found)
+
+    def _plain(self, name: str, array: npt.NDArray[np.int64]) -> Any:
+        value = self.kind.plain(array)
+        self._leave(name, value)
+        return value
+
+    def _check_running(self, what: str) -> None:
+        if self._stopped:
+            raise OutOfOrderError(f"[trace] {what} was asked for after stop(), which ended the pass; ask for it before that")
 
     # ---- moving on
 
     def leave(self) -> None:
         """The pass is about to leave its point: what was changed lands."""
         self._core.land()
-        for name, value in self._live.values():
-            self.kind.leave(value)
-            stamp = self.kind.stamp(value)
-            if stamp is not None:
-                self._left.append((name, value, stamp))
+        live = list(self._live.values())
         self._live.clear()
+        for name, value, place in live:
+            if self.kind.place(value) != place:
+                raise InvalidArgument(f"[trace] {name} was given other memory (set_, .data = ...), so the change is lost; write to value[...]")
+            self._leave(name, value)
         self.check_left(recent=32)  # all of them at the end
+
+    def _leave(self, name: str, value: Any) -> None:
+        self.kind.leave(value)
+        stamp = self.kind.stamp(value)
+        if stamp is not None:
+            self._left.append((name, value, stamp))
 
     def check_left(self, recent: int = 0) -> None:
         """What was changed too late must not seem to have landed."""
-        for name, value, stamp in self._left[-recent:]:
-            if self.kind.stamp(value) != stamp:
-                self._left.clear()
-                raise OutOfOrderError(f"[trace] {name} was changed after the pass had left it, so the change is lost; change a clone() of it")
+        name = self.kind.changed(self._left[-recent:])
+        if name is None:
+            return
+        self._left.clear()
+        if name in _READ_ONLY:
+            raise InvalidArgument(f"[trace] {name} was changed, which has no effect; write {_READ_ONLY[name]}, or change a clone() of it")
+        raise OutOfOrderError(f"[trace] {name} was changed after the pass had left it, so the change is lost; change a clone() of it")
 
     def _enter(self, step: int) -> bool:
         self.leave()
-        return self._core.enter_step(step)
+        self._patterns.clear()
+        self._left = [one for one in self._left if self.kind.in_use(one[1])]
+        return not self._stopped and self._core.enter_step(step)
 
-    def steps(self) -> Iterator[int]:
-        """The steps of a generation, each for as long as it comes: 0 is the prompt, n the n-th new token fed back."""
-        for step in range(self.max_steps):
-            if step > 0 and not self._enter(step):
+    def steps(self, wanted: Sequence[int]) -> Iterator[int]:
+        """Some steps of a generation, ascending, for as long as they come: 0 is the prompt, n the n-th new token fed back."""
+        for step in wanted:
+            if step != max(self._core.step, 0) and not self._enter(step):
                 return
             self.step = step
             yield step
 
     def skip_layers(self, first: int, last: int) -> None:
+        self._check_running("skip_layers")
         self.leave()
         self._core.skip_layers(first, last)
 
@@ -230,6 +303,7 @@ class Pass:
         if self.open and self._finished is None:
             self.leave()
             self._core.stop()
+            self._stopped = True
 
     def close(self) -> None:
         """Ends the pass and frees everything."""
@@ -241,12 +315,14 @@ class Pass:
 
 @functools.lru_cache(maxsize=None)
 def _canonical(name: str) -> str:
-    """Values of one point with the same numbers share one array."""
+    """Values of one point with the same numbers share one array. What is no name of one value stays what it is, and is refused."""
     if name == "embedding_norm_output":
         return "layers.0.layer_input"
     if name == "lm_head_output":
         return "logits"
     parts = name.split(".")
+    if len(parts) > 1 and not parts[1].isdigit():
+        return name
     same = {"mlp_input": "mlp_norm_output", "mlp_neurons": "mlp_activation", "attention_premix": "attention_head_outputs"}
     if parts[-1] == "layer_output":
         return f"layers.{int(parts[1]) + 1}.layer_input"
@@ -265,17 +341,19 @@ class Steps:
 
     def __iter__(self) -> Iterator[int]:
         running = self._tracer.running
+        every = range(running.max_steps)
         wanted: Iterable[int]
         if isinstance(self._chosen, slice):
-            wanted = range(running.max_steps)[self._chosen]
+            wanted = every[self._chosen]
         else:
-            wanted = [self._chosen] if isinstance(self._chosen, int) else list(self._chosen)
-        wanted = set(wanted)
-        for step in running.steps():
-            if step in wanted:
-                yield step
-            if not wanted or step >= max(wanted):
-                return
+            chosen = [self._chosen] if hasattr(self._chosen, "__index__") else list(self._chosen)
+            try:
+                wanted = [every[step] for step in chosen]
+            except IndexError:
+                raise InvalidArgument(
+                    f"[trace] iter has the steps {chosen}, expected {-len(every)} to {len(every) - 1}: there are {len(every)} at most"
+                ) from None
+        return running.steps(sorted(set(wanted)))
 
     def __enter__(self) -> None:
         raise InvalidArgument("[trace] 'with tracer.iter' would have to run its body several times; write 'for step in tracer.iter[...]:'")
@@ -315,7 +393,7 @@ class Tracer:
         self._prompt = None if prompt is None else self._prepared(prompt, attention_mask, adapter)
         self._running: Pass | None = None
         self._results: list[tuple[Prompt, list[_core.Finished]]] = []
-        self._entered = False
+        self._entered = self._over = False
 
     def _prepared(self, prompt: Any, attention_mask: Any, adapter: Any) -> Prompt:
         made = Prompt(prompt, self._owner.text, attention_mask, self._padding_side)
@@ -342,6 +420,7 @@ class Tracer:
             if self._running is not None:
                 self._end(failed=kind is not None)
         finally:
+            self._over = True
             self._owner.leave(self)
 
     def _begin(self, prompt: Prompt) -> None:
@@ -367,6 +446,10 @@ class Tracer:
     @property
     def running(self) -> Pass:
         if self._running is None:
+            if self._over:
+                raise OutOfOrderError("[trace] the trace is over; values are read inside its block")
+            if not self._entered:
+                raise InvalidArgument("[trace] the trace has not begun; use 'with model.trace(prompt) as t:'")
             raise InvalidArgument("[trace] no prompt is running: give trace() one, or use tracer.invoke(prompt)")
         return self._running
 
@@ -435,12 +518,16 @@ class Owner:
 
     @property
     def current(self) -> Tracer | None:
-        return getattr(self._open, "tracer", None)
+        """The trace whose block this thread is in. One that was forgotten, and never left, is none."""
+        kept: weakref.ref[Tracer] | None = getattr(self._open, "tracer", None)
+        return None if kept is None else kept()
 
     def enter(self, tracer: Tracer) -> None:
         if self.current is not None:
+            gc.collect()  # a forgotten one may only wait for that
+        if self.current is not None:
             raise InvalidArgument("[trace] a trace inside another one of this model; use tracer.invoke for several prompts, or end the first one")
-        self._open.tracer = tracer
+        self._open.tracer = weakref.ref(tracer)
 
     def leave(self, tracer: Tracer) -> None:
         if self.current is tracer:
@@ -517,26 +604,38 @@ class Missing:
             raise AttributeError(name)
         return self._refuse()
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._refuse()
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        return self._refuse()
-
-    def __bool__(self) -> bool:
-        return bool(self._refuse())
-
     def __repr__(self) -> str:
         return f"<the pattern of layer {self._layer}, which was not asked for in time>"
 
 
+def _refused(self: Missing, *_: Any, **__: Any) -> Any:
+    return self._refuse()
+
+
+for _name in (
+    "array bool int float complex index len iter contains getitem setitem neg pos abs invert eq ne lt le gt ge "
+    "add sub mul truediv floordiv mod pow matmul and or xor radd rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror rxor"
+).split():
+    setattr(Missing, f"__{_name}__", _refused)
+Missing.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
 def steer(site: Any, layers: Any, vector: Any, factor: float, positions: Any, rows: Any = None) -> None:
     """Adds to the stream that leaves each of the layers, in their order. Rows and positions that both are lists go by pairs."""
-    chosen = [layers] if hasattr(layers, "__index__") else list(layers)
+    count = site.num_layers
+    try:
+        chosen = [operator.index(layer) for layer in ([layers] if hasattr(layers, "__index__") else layers)]
+    except TypeError:
+        raise InvalidArgument(f"[steer] layers is {layers!r}, expected a layer or a list of them") from None
+    if not all(-count <= layer < count for layer in chosen):
+        raise InvalidArgument(f"[steer] layers is {layers!r}, expected {-count} to {count - 1}")
     place = tuple(slice(None) if one is None else one for one in (rows, positions))
-    for layer in sorted(layer % site.num_layers for layer in chosen):
+    for layer in sorted(layer % count for layer in chosen):
         stream = site.get(f"layers.{layer}.layer_output")
-        stream[place] = stream[place] + factor * vector
+        try:
+            stream[place] = stream[place] + factor * vector
+        except (IndexError, TypeError, ValueError, RuntimeError) as error:
+            raise InvalidArgument(f"[steer] a vector of shape {list(np.shape(vector))} to {list(stream.shape)}: {error}") from None
 
 
 __all__ = ["Kind", "Missing", "ModelTracer", "OutOfOrderError", "Owner", "Pass", "Prompt", "SavedTuple", "Tracer", "Value", "steer"]

@@ -174,7 +174,7 @@ def test_what_the_pass_has_left_is_read_only_and_refused(model: anthesis.Model) 
         with pytest.raises(OutOfOrderError, match=r"self_attention\.source\.dropout_add_0\.input"):
             t.layers[1].self_attn.attention_output
         assert np.array_equal(early.copy(), early.save())
-    with pytest.raises(InvalidArgument, match="no prompt is running"):
+    with pytest.raises(OutOfOrderError, match="the trace is over"):
         t.layers[0].layer_output
     with model.trace(PROMPT) as t:
         with pytest.raises(ValueError, match="read-only"):
@@ -183,10 +183,123 @@ def test_what_the_pass_has_left_is_read_only_and_refused(model: anthesis.Model) 
             t.next_token_probs = 0
 
 
-def test_wrong_shapes_are_named(model: anthesis.Model) -> None:
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, -1],
+        lambda x: x[0][1:][:, ::2],
+        lambda x: x.reshape(-1),
+        lambda x: x.squeeze(),
+        lambda x: x.T,
+        lambda x: next(iter(x)),
+        lambda x: np.swapaxes(x, 0, 1),
+    ],
+)
+def test_a_view_is_as_read_only_as_the_value(model: anthesis.Model, view: Any) -> None:
     with model.trace(PROMPT) as t:
-        with pytest.raises(InvalidArgument, match=r"layers\.1\.layer_output has shape"):
-            t.layers[1].layer_output = np.zeros((2, 3))
+        part = view(t.layers[0].layer_output)
+        part[...] = 0  # in time
+        assert not np.array_equal(t.layers[1].layer_mid, t.layers[1].layer_input if part.size == 0 else 1)
+        with pytest.raises(ValueError, match="read-only"):
+            part[...] = 1
+        doubled = part * 2  # what is computed from it is free
+        doubled[...] = 1
+    flat = None
+    with model.trace(PROMPT) as t:
+        flat = t.layers[0].self_attn.o_proj.input
+        t.layers[0].layer_output
+        with pytest.raises(ValueError, match="read-only"):
+            flat[...] = 0
+
+
+def test_what_cannot_be_written_is_read_only(model: anthesis.Model) -> None:
+    with model.trace(PROMPT) as t:
+        for value in (t.input_ids, t.attention_mask, t.next_token_probs):
+            with pytest.raises(ValueError, match="read-only"):
+                value[...] = 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.zeros((2, 3)), r"layers\.1\.layer_output has shape"),
+        (np.zeros(192, dtype=complex), "holds complex128"),
+        (np.zeros(192, dtype=bool), "holds bool"),
+        ("zero", "holds <U4"),
+        (None, "is NoneType"),
+    ],
+)
+def test_wrong_writes_are_named(model: anthesis.Model, value: Any, words: str) -> None:
+    with model.trace(PROMPT) as t:
+        with pytest.raises(InvalidArgument, match=words):
+            t.layers[1].layer_output = value
+        stream = t.layers[1].layer_output
+        with pytest.raises(InvalidArgument, match="holds complex64"):
+            t.layers[1].layer_output = stream * 1j
+        with pytest.raises(InvalidArgument, match="has shape"):
+            t.layers[1].layer_output = stream[:, :2]
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda t: t.get("layers.*.layer_output"), "names several values"),
+        (lambda t: setattr(t.layers[0], "mlp", 0), "mlp cannot be written"),
+        (lambda t: setattr(t.layers[0].mlp.down_proj, "weight", 0), "weight cannot be written"),
+        (lambda t: t.steer(7, np.zeros(192)), "layers is 7, expected -6 to 5"),
+        (lambda t: t.steer("12", np.zeros(192)), "expected a layer or a list"),
+        (lambda t: t.steer(0, np.zeros(7)), r"a vector of shape \[7\]"),
+        (lambda t: t.steer(0, np.zeros(192), positions=99), "out of bounds"),
+        (lambda t: list(t.iter[3]), "expected -1 to 0"),
+        (lambda t: t.embed_tokens([7232]), "expected 0 to 7231"),
+    ],
+)
+def test_refused_by_name(model: anthesis.Model, use: Any, words: str) -> None:
+    with model.trace(PROMPT) as t:
+        with pytest.raises(InvalidArgument, match=words):
+            use(t)
+        assert t.logits.shape[0] == 1  # and the pass goes on
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ({"ids": [1]}, "expected input_ids"),
+        (["text", [1]], "mixes texts"),
+        (b"text", "mixes texts"),
+        ([1.5], "whole numbers"),
+        ([["text"]], "whole numbers"),
+        ([[1, 2], []], "is empty"),
+    ],
+)
+def test_wrong_prompts(model: anthesis.Model, prompt: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        model.trace(prompt)
+
+
+def test_the_missing_pattern_refuses_every_use(model: anthesis.Model) -> None:
+    uses = [lambda p: p + 1, lambda p: 2 * p, lambda p: p == 0, lambda p: len(p), lambda p: p[0], lambda p: np.asarray(p), lambda p: p.save(), list, float]
+    with model.trace(PROMPT) as t:
+        pattern = t.layers[0].self_attn.output[1]
+        for use in uses:
+            with pytest.raises(OutOfOrderError, match="was not asked for before attention ran"):
+                use(pattern)
+
+
+def test_a_trace_that_is_over_says_so(model: anthesis.Model) -> None:
+    trace = model.trace(PROMPT)
+    with pytest.raises(InvalidArgument, match="has not begun"):
+        trace.logits
+    with trace as t:
+        pass
+    with pytest.raises(OutOfOrderError, match="the trace is over"):
+        t.logits
+
+
+def test_a_trace_that_was_entered_and_forgotten(model: anthesis.Model) -> None:
+    model.trace(PROMPT).__enter__().layers[0].layer_output
+    with model.trace(PROMPT) as t:
+        assert t.logits.shape[0] == 1
 
 
 def test_nested_and_forgotten_traces(model: anthesis.Model) -> None:
@@ -218,8 +331,10 @@ def test_stop_computes_nothing_more(model: anthesis.Model) -> None:
     with model.trace(PROMPT) as t:
         kept = t.layers[1].layer_output
         t.stop()
-        with pytest.raises(OutOfOrderError):
+        with pytest.raises(OutOfOrderError, match="after stop"):
             t.layers[2].layer_output
+        with pytest.raises(OutOfOrderError, match="after stop"):
+            t.skip_layers(3, 4)
     assert kept.shape[-1] == model.config.hidden_size
 
 
@@ -274,6 +389,19 @@ def test_some_steps_and_an_edit_in_each(model: anthesis.Model) -> None:
             with t.iter[:]:
                 pass
     assert steered.shape == t.result.shape and not np.array_equal(steered, t.result)
+
+
+def test_steps_in_several_loops(model: anthesis.Model) -> None:
+    with model.trace(PROMPT, max_new_tokens=6) as t:
+        prompt = t.layers[0].layer_output
+        seen = [(step, t.layers[0].layer_output.shape[1]) for step in t.iter[1:3]]
+        seen += [(step, t.layers[0].layer_output.shape[1]) for step in t.iter[3]]
+        seen += [(step, t.layers[0].layer_output.shape[1]) for step in t.iter[[-1]]]
+        with pytest.raises(OutOfOrderError, match="lies behind"):
+            list(t.iter[2])
+        with pytest.raises(InvalidArgument, match="expected -6 to 5"):
+            list(t.iter[6])
+    assert prompt.shape[1] == 5 and seen == [(1, 1), (2, 1), (3, 1), (5, 1)]
 
 
 def test_a_generation_that_ends_early_ends_the_loop(model: anthesis.Model) -> None:
