@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,99 @@ def test_the_tokenizer_is_callable(models: dict[str, StandardizedTransformer]) -
     assert tokenizer.convert_ids_to_tokens(one.input_ids[0]) == tokenizer.tokenize("All human beings")
     with pytest.raises(ValueError, match="padding=True"):
         tokenizer(["All human beings", "All"], return_tensors="pt")
+
+
+def test_the_tokenizer_has_what_people_set(models: dict[str, StandardizedTransformer]) -> None:
+    tokenizer = StandardizedTransformer(threads=1).tokenizer
+    assert tokenizer.get_vocab()[tokenizer.eos_token] == tokenizer.eos_token_id and tokenizer.bos_token
+    tokenizer.pad_token = tokenizer.eos_token
+    assert tokenizer(["All human beings", "All"], padding=True).input_ids[1][0] == tokenizer.eos_token_id
+    assert list(tokenizer("All", return_attention_mask=False)) == ["input_ids"]
+    for use in (lambda: setattr(tokenizer, "padding_side", "middle"), lambda: setattr(tokenizer, "pad_token", "no token"), lambda: tokenizer(None)):
+        with pytest.raises(InvalidArgument, match="expected"):
+            use()
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, -1], lambda x: x.view(-1), lambda x: x.detach()])
+def test_a_late_change_of_a_step_before_raises(view: Any, models: dict[str, StandardizedTransformer]) -> None:
+    model = model_of("bundled", models)
+    with pytest.raises(OutOfOrderError, match="layers.1.layer_output was changed"):
+        with model.generate("Everyone has", max_new_tokens=4) as tracer:
+            for step in tracer.steps:
+                if step == 0:
+                    kept = view(model.layers[1].layer_output)
+            kept.zero_()
+
+
+def test_a_generation_does_not_hold_what_nobody_has(models: dict[str, StandardizedTransformer]) -> None:
+    model = model_of("bundled", models)
+    with model.generate("Everyone has", max_new_tokens=20, eos_token_id=[]) as tracer:
+        for _ in tracer.steps:
+            model.layers[0].layer_output, model.logits[:, -1].argmax()
+        assert len(tracer.running._left) <= 2
+
+
+@pytest.mark.parametrize("value", ["input_ids", "attention_mask", "next_token_probs"])
+def test_what_cannot_be_written_says_so(value: str, models: dict[str, StandardizedTransformer]) -> None:
+    model = model_of("bundled", models)
+    with pytest.raises(InvalidArgument, match=f"{value} was changed, which has no effect"):
+        with model.trace("Everyone has"):
+            getattr(model, value).zero_()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "is NoneType"),
+        ("zero", "holds <U4"),
+        (torch.zeros(192, dtype=torch.bool), "holds torch.bool"),
+        (torch.zeros(192, dtype=torch.complex64), "holds torch.complex64"),
+        (torch.zeros(7), "has shape"),
+    ],
+)
+def test_wrong_writes_are_named(value: Any, words: str, models: dict[str, StandardizedTransformer]) -> None:
+    model = model_of("bundled", models)
+    with model.trace("Everyone has"):
+        with pytest.raises(InvalidArgument, match=words):
+            model.layers[1].layer_output = value
+        with pytest.raises(InvalidArgument, match="has shape"):
+            model.layers[1].layer_output = model.layers[1].layer_output[:, :1, :3]
+
+
+def test_other_memory_in_a_value_raises(models: dict[str, StandardizedTransformer]) -> None:
+    model = model_of("bundled", models)
+    with pytest.raises(InvalidArgument, match="layers.0.layer_output was given other memory"):
+        with model.trace("Everyone has"):
+            model.layers[0].layer_output.data = torch.zeros(1, 2, 192)
+            model.logits
+
+
+def test_in_inference_mode(models: dict[str, StandardizedTransformer]) -> None:
+    model = model_of("bundled", models)
+    with torch.inference_mode():
+        with model.trace("Everyone has"):
+            model.layers[0].output[0][:, -1] = 0
+            assert not model.layers[1].input[:, -1].any() and model.logits.shape[1] == 2
+        with pytest.raises(OutOfOrderError, match="was changed"):
+            with model.trace("Everyone has"):
+                x = model.layers[0].layer_output
+                model.layers[1].layer_output
+                x.zero_()
+
+
+def test_values_are_saved_copied_and_trained_on(models: dict[str, StandardizedTransformer], tmp_path: Path) -> None:
+    model = model_of("bundled", models)
+    with model.trace("Everyone has"):
+        x = model.layers[0].layer_output.save()
+        with pytest.raises(InvalidArgument, match="there are no gradients"):
+            model.logits.sum().backward()
+        assert model.output["logits"] is model.output.logits
+    torch.save({"x": x}, tmp_path / "x.pt")
+    assert type(torch.load(tmp_path / "x.pt")["x"]) is torch.Tensor  # without this package, and with weights_only
+    assert torch.equal(copy.deepcopy(x), x) and copy.deepcopy(x).data_ptr() != x.data_ptr()
+    probe = torch.nn.Linear(192, 1)
+    probe(x).sum().backward()
+    assert probe.weight.grad is not None
 
 
 @pytest.mark.parametrize(

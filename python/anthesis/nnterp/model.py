@@ -107,6 +107,9 @@ class StandardizedTransformer(Root):
         """Always: scores and pattern of every layer are served."""
         return True
 
+    def dispatch(self) -> None:
+        """Accepted, with nothing to do: the weights are loaded when the model is made."""
+
     # ---- tracing
 
     def trace(self, prompt: Any = None, *, attention_mask: Any = None, adapter: Any = None, **options: Any) -> Tracer:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._core import InvalidArgument
 from ..tokenizer import Tokenizer
 
 
@@ -47,7 +48,47 @@ class CallableTokenizer:
 
     def __init__(self, own: Tokenizer) -> None:
         self._own = own
-        self.padding_side = "left"
+        self._padding_side = "left"
+        self.pad_token_id: int = own.padding_id
+
+    @property
+    def padding_side(self) -> str:
+        """Where texts are padded: 'left' or 'right'."""
+        return self._padding_side
+
+    @padding_side.setter
+    def padding_side(self, side: str) -> None:
+        if side not in ("left", "right"):
+            raise InvalidArgument(f"[tokenizer] padding_side is {side!r}, expected 'left' or 'right'")
+        self._padding_side = side
+
+    @property
+    def pad_token(self) -> str:
+        """The token that padding is filled with. It is masked, so nothing depends on it."""
+        return self._own.id_to_token(self.pad_token_id)
+
+    @pad_token.setter
+    def pad_token(self, token: str) -> None:
+        found = self._own.token_to_id(token)
+        if found is None:
+            raise InvalidArgument(f"[tokenizer] pad_token is {token!r}, expected a token of the vocabulary")
+        self.pad_token_id = found
+
+    @property
+    def eos_token(self) -> str | None:
+        return self._token(self._own.eos_token_id)
+
+    @property
+    def bos_token(self) -> str | None:
+        return self._token(self._own.bos_token_id)
+
+    def _token(self, id: int | None) -> str | None:
+        return None if id is None else self._own.id_to_token(id)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token with its id."""
+        names = ((self._own.id_to_token(id), id) for id in range(self._own.vocab_size))
+        return {name: id for name, id in names if name}
 
     def __call__(
         self,
@@ -59,9 +100,12 @@ class CallableTokenizer:
         truncation: bool = False,
         max_length: int | None = None,
         return_offsets_mapping: bool = False,
+        return_attention_mask: bool = True,
     ) -> BatchEncoding:
         """Ids and mask of a text or of several. BLOOM's tokenizer adds no special tokens, whatever add_special_tokens says."""
         single = isinstance(text, str)
+        if not single and not (isinstance(text, (list, tuple)) and text and all(isinstance(one, str) for one in text)):
+            raise InvalidArgument(f"[tokenizer] text is {text!r}, expected a text or a list of texts")
         rows = [self._own.encode_with_offsets(one) for one in ([text] if isinstance(text, str) else text)]
         longest = max_length if truncation else None
         ids = [[int(i) for i in row.ids][:longest] for row in rows]
@@ -72,7 +116,9 @@ class CallableTokenizer:
                 fill = width - len(row)
                 place = slice(0, 0) if self.padding_side == "left" else slice(len(row), len(row))
                 row[place], mask[place] = [self.pad_token_id] * fill, [0] * fill
-        values: dict[str, Any] = {"input_ids": ids, "attention_mask": masks}
+        values: dict[str, Any] = {"input_ids": ids}
+        if return_attention_mask:
+            values["attention_mask"] = masks
         if return_tensors is not None:
             if return_tensors not in ("pt", "np"):
                 raise ValueError(f"[tokenizer] return_tensors is {return_tensors!r}, expected 'pt' or 'np'")
@@ -104,10 +150,6 @@ class CallableTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         return [self._own.id_to_token(int(i)) for i in self._own.encode(text)]
-
-    @property
-    def pad_token_id(self) -> int:
-        return self._own.padding_id
 
     def __len__(self) -> int:
         return self._own.vocab_size
