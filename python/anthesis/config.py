@@ -25,6 +25,11 @@ class Config:
     model_type: str = "bloom"
 
     @property
+    def architectures(self) -> list[str]:
+        """What is computed, under Hugging Face's name for it."""
+        return ["BloomForCausalLM"]
+
+    @property
     def num_hidden_layers(self) -> int:
         return self.n_layer
 

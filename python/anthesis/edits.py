@@ -14,6 +14,7 @@ selected block.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,11 +29,24 @@ Edits = Mapping[str, Any] | list[Mapping[str, Any]] | str | None
 
 
 def _plain(thing: Any) -> Any:
-    if isinstance(thing, (np.ndarray, np.generic)):
+    if isinstance(thing, (np.ndarray, np.generic)) or hasattr(thing, "detach"):  # or a torch tensor
         return thing.tolist()
     if isinstance(thing, range):
         return list(thing)
     raise TypeError
+
+
+def _number(number: Any) -> Any:
+    """What JSON cannot write is a text."""
+    number = float(number) if getattr(number, "shape", None) == () else number
+    return str(number) if isinstance(number, float) and not math.isfinite(number) else number
+
+
+def _keys(text: str) -> set[str]:
+    try:
+        return set(json.loads(text))
+    except (ValueError, RecursionError):
+        return set()  # the engine says what is wrong with it
 
 
 def compiled(edits: Edits, who: str) -> _core.EditList | None:
@@ -40,7 +54,10 @@ def compiled(edits: Edits, who: str) -> _core.EditList | None:
     if edits is None:
         return None
     if isinstance(edits, str):
-        return _core.parse_edits(edits, {})
+        alone = edits.lstrip().startswith("{") and "edits" not in _keys(edits)
+        return _core.parse_edits(f"[{edits}]" if alone else edits, {})
+    if not isinstance(edits, (Mapping, list, tuple)):
+        raise InvalidArgument(f"[{who}] edits is {type(edits).__name__}, expected a recipe, a list of them, or JSON")
     recipes = [edits] if isinstance(edits, Mapping) else list(edits)
     tensors = {}
     plain = []
@@ -52,9 +69,11 @@ def compiled(edits: Edits, who: str) -> _core.EditList | None:
             name = f"edits[{index}].tensor"
             tensors[name] = floats(own["tensor"], who, name)
             own["tensor"] = name
+        if "number" in own:
+            own["number"] = _number(own["number"])
         plain.append(own)
     try:
         text = json.dumps(plain, default=_plain)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise InvalidArgument(f"[{who}] edits hold something that is no number, text, list or dict; arrays belong to \"tensor\"") from None
     return _core.parse_edits(text, tensors)

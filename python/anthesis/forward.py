@@ -44,6 +44,9 @@ class ForwardOutput:
             return getattr(self, which)
         return self.to_tuple()[which]
 
+    def __len__(self) -> int:
+        return len(self.to_tuple())
+
     def __contains__(self, name: object) -> bool:
         return name in self.keys()
 

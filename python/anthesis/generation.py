@@ -153,6 +153,8 @@ class _Prompt:
         self.edits = compiled(options.get("edits"), who)
         self.adapter = one(options.get("adapter"), model, who)
         self.past = core_past(options.get("past_key_values"), model, who, (self.adapter,))
+        if self.ids is not None and len(self.ids) == 0:
+            raise InvalidArgument(f"[{who}] a prompt is empty, expected at least one token")
         past_ids = options.get("past_ids")
         self.past_ids = None if past_ids is None else arrays.ids(past_ids, who, "past_ids")
         self.return_past = bool(options.get("return_past"))
@@ -192,6 +194,7 @@ class Stream:
         self._running: dict[int, int] = {}  # index of the prompt -> request
         self._results: dict[int, Generated] = {}
         self._tokens: deque[Token] = deque()
+        self._prompts = len(prepared)
         try:
             for index, prompt in enumerate(prepared):
                 self._running[index] = prompt.submit(self._engine, stream)
@@ -242,8 +245,10 @@ class Stream:
     @property
     def results(self) -> list[Generated]:
         """A result per prompt, in order. Raises InvalidArgument while prompts are running."""
-        if self._running or (not self._results):
+        if self._running:
             raise InvalidArgument(f"[stream] {len(self._running)} prompts have no result; read the stream to its end")
+        if len(self._results) < self._prompts:
+            raise InvalidArgument("[stream] it was closed before its end, so there are no results")
         return [self._results[index] for index in sorted(self._results)]
 
     @property

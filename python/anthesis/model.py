@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -48,12 +50,14 @@ class Model:
 
     def __init__(self, core: _core.Model, tokenizer: Any = None, limits: EngineLimits = EngineLimits(), adapter_bytes: int = 0) -> None:
         self._model, self._threads, self._limits = core, limits.threads, limits
-        self._engine = _core.Engine(core, *limits)
+        self._running = _core.Engine(core, *limits)
         self._given_tokenizer = tokenizer
         self._adapter_bytes = adapter_bytes
         self._store = _core.AdapterStore(core, adapter_bytes)
         self._stamps: dict[str, Stamps] = {}  # of folders that were named where an adapter was wanted
         self._owner: Owner | None = None
+        self._forked = False
+        _models.add(self)
         self.config: Config = from_core(core.config)  #: config.json, under Hugging Face's names
         self._tokenizer: Tokenizer | HuggingFaceTokenizer | None = None
         if core.has_tokenizer:
@@ -62,6 +66,17 @@ class Model:
         if tokenizer is not None:
             self._tokenizer = as_tokenizer(tokenizer)
         self._has_own_text = core.has_tokenizer and isinstance(self._tokenizer, Tokenizer)
+
+    @property
+    def _engine(self) -> _core.Engine:
+        self._check_process()
+        return self._running
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise InvalidArgument(
+                "[model] it was loaded before this process was forked, and its threads stayed behind; load it here, or start workers with spawn"
+            )
 
     # ---- what it is
 
@@ -161,6 +176,10 @@ class Model:
             past_rows = cache if past_key_values is None else past_key_values
             input_ids, attention_mask = batch.input_ids, batch.attention_mask
             if past_rows is not None:
+                if core_past(past_rows, self, who) is not None and past_rows.rows != len(input_ids):
+                    raise InvalidArgument(
+                        f"[forward] there are {len(input_ids)} texts for {past_rows.rows} rows of past_key_values, expected one for each"
+                    )
                 attention_mask = np.concatenate([past_rows.attention_mask, attention_mask], axis=1)
         past = past_key_values if past_key_values is not None else cache
         ids = None if input_ids is None else arrays.id_rows(input_ids, who, "input_ids")
@@ -169,7 +188,7 @@ class Model:
         rows = ids.shape[0] if ids is not None else embeds.shape[0] if embeds is not None and embeds.ndim else 0
         by_row = per_row(chosen(adapter, adapters, adapter_names, who), rows, self, who)
         core = core_past(past, self, who, by_row)
-        if position_ids is not None:
+        if position_ids is not None and (ids is not None or embeds is not None):
             shape = ids.shape if ids is not None else embeds.shape[:2] if embeds is not None else (0, 0)
             _check_positions(arrays.label_rows(position_ids, who, "position_ids"), mask, past, shape)
         with Bar(progress, "forward", " tokens") as bar:
@@ -180,7 +199,7 @@ class Model:
                 core,
                 None if head_mask is None else arrays.floats(head_mask, who, "head_mask"),
                 None if labels is None else arrays.label_rows(labels, who, "labels"),
-                use_cache is not False,
+                use_cache is None or bool(use_cache),
                 bool(output_hidden_states),
                 bool(output_attentions),
                 bool(output_logits),
@@ -198,7 +217,7 @@ class Model:
             attentions=tuple(found.attentions) if output_attentions else None,
             values=found.values,
         )
-        return output.to_tuple() if return_dict is False else output
+        return output if return_dict is None or return_dict else output.to_tuple()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """forward."""
@@ -285,7 +304,7 @@ class Model:
     def embed(self, ids: Any) -> Floats:
         """Rows of the embedding: [..., hidden]."""
         array = np.asarray(arrays.to_array(ids, "embed", "ids"))
-        return self._engine.embed(arrays.ids(array.reshape(-1), "embed", "ids")).reshape(*array.shape, -1)
+        return self._engine.embed(arrays.ids(array.reshape(-1), "embed", "ids")).reshape(*array.shape, self.config.hidden_size)
 
     def trace(
         self,
@@ -314,6 +333,7 @@ class Model:
 
     def owner(self) -> Owner:
         """Of this model's traces: engines, and what is open in which thread."""
+        self._check_process()
         if self._owner is None:
             from .trace import Owner
 
@@ -425,9 +445,18 @@ class Model:
 
 def _kept(logits: Floats, which: Any) -> Floats:
     """The last so many positions, or the listed ones, as an array that does not hold on to the others."""
-    if isinstance(which, (int, np.integer)):
-        return logits[:, -which:].copy() if which > 0 else logits
-    return logits[:, np.asarray(which)]
+    if hasattr(which, "__index__") and getattr(which, "ndim", 0) == 0:
+        last = operator.index(which)
+        if last < 0:
+            raise InvalidArgument(f"[forward] logits_to_keep is {last}, expected 0 for all, a number of last positions, or a list of positions")
+        return logits[:, -last:].copy() if last > 0 else logits
+    positions = arrays.to_array([] if which is None else which, "forward", "logits_to_keep")
+    if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
+        raise InvalidArgument(f"[forward] logits_to_keep is {which!r}, expected 0 for all, a number of last positions, or a list of positions")
+    width = logits.shape[1]
+    if positions.size and not (-width <= positions.min() and positions.max() < width):
+        raise InvalidArgument(f"[forward] logits_to_keep names positions {positions.tolist()}, expected {-width} to {width - 1}")
+    return logits[:, positions]
 
 
 def _check_positions(
@@ -449,3 +478,17 @@ def _check_positions(
             f"[forward] position_ids[{row}][{column}] is {found[row, column]}, expected {expected[row, column]}: BLOOM has no "
             "positions but the cumulative sum of the attention mask; leave position_ids out"
         )
+
+
+_models: weakref.WeakSet[Model] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In the child: the engine's threads are not there, so nothing may run, nor be freed, which would wait for them."""
+    for model in list(_models):
+        for held in (model._model, model._running, model._store, None if model._owner is None else model._owner.engines):
+            _core.keep_forever(held)
+        model._forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -32,6 +32,13 @@ def _ids(value: Any) -> list[int]:
     return [_id(one) for one in value]
 
 
+def _some_ids(value: Any) -> list[int]:
+    found = _ids(value)
+    if not found:
+        raise ValueError
+    return found
+
+
 def _texts(value: Any) -> list[str]:
     texts = [value] if isinstance(value, str) else list(value)
     if not all(isinstance(text, str) for text in texts):
@@ -70,7 +77,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "eos_token_id": ("eos_token_ids", _ids, "an id or a list of ids; [] for none"),
     "stop_strings": ("stop", _texts, "a text or a list of texts"),
     "logit_bias": ("logit_bias", _bias, "a dict of ids and numbers"),
-    "allowed_token_ids": ("allowed_token_ids", _ids, "a list of ids"),
+    "allowed_token_ids": ("allowed_token_ids", _some_ids, "a list of at least one id, or None for all"),
     "seed": ("seed", _seed, "a whole number from 0 to 2**64 - 1"),
     "logprobs": ("logprobs", operator.index, "a whole number of alternatives"),
     "want_logprobs": ("want_logprobs", _bool, "True or False"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -59,6 +60,10 @@ class PastKeyValues:
 
     def crop(self, length: int) -> PastKeyValues:
         """The first `length` positions, or all but the last -length, as a new past that shares the memory."""
+        try:
+            length = operator.index(length)
+        except TypeError:
+            raise InvalidArgument(f"[past] length is {length!r}, expected a whole number") from None
         wanted = length if length >= 0 else self.length + length
         return PastKeyValues(self._core.crop(wanted), self._model, self._adapters)
 
@@ -111,7 +116,7 @@ def core_past(
         )
     if past._model is not model:
         raise InvalidArgument(
-            f"[{who}] past_key_values was made by {past._model!r}, expected one of {model!r}; "
+            f"[{who}] past_key_values was made by another model object ({past._model!r}), expected one that {model!r} handed back; "
             "save it and load it with model.load_past, or run the text again"
         )
     for row, made in enumerate(past._adapters):

@@ -44,6 +44,8 @@ def names_text(names: str | Iterable[str] | None, who: str, layers: int) -> str:
     """One text of names with commas between, checked against the table."""
     if names is None:
         return ""
+    if not isinstance(names, Iterable):
+        raise InvalidArgument(f"[{who}] names of values are {names!r}, expected a text like 'layers.*.layer_output', or several")
     given = [names] if isinstance(names, str) else list(names)
     for name in given:
         if not isinstance(name, str):

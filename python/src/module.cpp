@@ -54,6 +54,17 @@ void bind_files(nb::module_& m) {
   m.def("read_safetensors_metadata", &read_safetensors_metadata, nb::arg("path"));
 }
 
+// What is never freed, because freeing it would wait for threads that are not there: after a fork.
+void bind_keep(nb::module_& m) {
+  m.def(
+      "keep_forever",
+      [](nb::object held) {
+        nb::set_leak_warnings(false);
+        held.release();
+      },
+      nb::arg("held").none());
+}
+
 }  // namespace
 }  // namespace anthesis::python
 
@@ -71,4 +82,5 @@ NB_MODULE(_core, m) {
   bind_request(m);
   bind_engine(m, engine);
   bind_trace(m, engine);
+  bind_keep(m);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,10 @@ def test_an_edit_for_a_step_that_never_came(model: anthesis.Model) -> None:
     ("edits", "words"),
     [
         ([5], "edits\\[0\\] is int"),
+        (5, "edits is int"),
+        ('{"value": 5}', "value 5"),
+        ("[" * 100000, "not valid JSON"),
+        ("{", "not valid JSON"),
         ({"value": "layers.9.layer_output", "op": "zero"}, "layers.9"),
         ({"value": "layers.0.layer_output", "op": "blow"}, "blow"),
         ({"value": "layers.0.layer_output", "op": "add", "tensor": np.zeros(7)}, "7"),
@@ -122,6 +127,21 @@ def test_an_edit_for_a_step_that_never_came(model: anthesis.Model) -> None:
 def test_wrong_edits(model: anthesis.Model, edits: Any, words: str) -> None:
     with pytest.raises(anthesis.InvalidArgument, match=words):
         model.forward([5, 6], edits=edits)
+
+
+def test_what_json_cannot_say(model: anthesis.Model) -> None:
+    """Numbers that are not finite, scalars and indices of numpy, one recipe as JSON text."""
+    where = {"value": "layers.0.layer_output", "op": "set", "select": {"position": [-1]}}
+
+    def written(edit: Any) -> Any:
+        return model.forward([5, 6, 7], edits=edit, capture="layers.0.layer_output").values["layers.0.layer_output"][0, -1]
+
+    assert np.isnan(written(where | {"number": float("nan")})).all()
+    assert np.isneginf(written(where | {"number": -np.inf})).all()
+    assert (written(where | {"number": np.float32(1.5), "select": {"position": np.array([2])}}) == 1.5).all()
+    assert (written(where | {"number": np.array(1.5)}) == 1.5).all()
+    assert (written(json.dumps(where | {"number": 2})) == 2).all()
+    assert (written(json.dumps({"edits": [where | {"number": 2}]})) == 2).all()
 
 
 @pytest.fixture(scope="module")

@@ -156,7 +156,13 @@ def test_what_is_not_asked_for_is_not_there(model: anthesis.Model) -> None:
         ({"inputs_embeds": np.zeros((1, 1, 5))}, r"inputs_embeds has shape \[1, 1, 5\]"),
         ({"input_ids": [5], "capture": "layers.9.layer_output"}, "layers.9"),
         ({"input_ids": [5], "capture": [5]}, "expected a text"),
+        ({"input_ids": [5], "capture": 5}, "names of values are 5"),
         ({"input_ids": [5], "past_key_values": ((),)}, "past_key_values is tuple"),
+        ({"input_ids": [5], "logits_to_keep": -1}, "logits_to_keep is -1"),
+        ({"input_ids": [5], "logits_to_keep": 1.5}, "logits_to_keep is 1.5"),
+        ({"input_ids": [5], "logits_to_keep": "all"}, "logits_to_keep is 'all'"),
+        ({"input_ids": [5], "logits_to_keep": [1]}, r"positions \[1\], expected -1 to 0"),
+        ({"position_ids": [[0]]}, "neither of input_ids"),
         ({"input_ids": "text", "attention_mask": [[1]]}, "comes with texts"),
     ],
 )
@@ -169,6 +175,12 @@ def test_refused_in_the_engines_words(model: anthesis.Model, keywords: dict[str,
 def test_unknown_keywords_are_a_type_error(model: anthesis.Model) -> None:
     with pytest.raises(TypeError, match="token_type_ids"):
         model.forward([5], token_type_ids=[0])  # type: ignore[call-arg]
+
+
+def test_switches_may_be_numbers(model: anthesis.Model) -> None:
+    assert model.forward([5], use_cache=0).past_key_values is None
+    assert isinstance(model.forward([5], return_dict=0), tuple)
+    assert len(model.forward([5])) == 2  # logits and past_key_values
 
 
 def test_logits_to_keep(model: anthesis.Model) -> None:

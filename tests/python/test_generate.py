@@ -95,6 +95,7 @@ def test_hugging_faces_switch(model: anthesis.Model) -> None:
     ("options", "words"),
     [
         ({"max_length": 5}, "take max_new_tokens"),
+        ({"allowed_token_ids": []}, "expected a list of at least one id"),
         ({"temperatur": 1}, "did you mean temperature"),
         ({"qqqqq": 1}, "expected one of max_new_tokens"),
         ({"temperature": "hot"}, "temperature is 'hot', expected a number"),

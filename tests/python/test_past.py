@@ -98,7 +98,7 @@ def test_saved_and_loaded_by_another_engine(model: anthesis.Model, past: anthesi
 
 def test_another_model_refuses_it(model: anthesis.Model, past: anthesis.PastKeyValues, tmp_path: Path) -> None:
     other = anthesis.load(GOLDENS / "models/heads4", threads=1, kv_tokens=512)
-    with pytest.raises(anthesis.InvalidArgument, match="past_key_values was made by Model"):
+    with pytest.raises(anthesis.InvalidArgument, match="past_key_values was made by another model object"):
         other.forward([5], past_key_values=past)
     past.save(tmp_path / "past.safetensors")
     with pytest.raises(anthesis.LoadError, match="made by another model"):
@@ -135,6 +135,13 @@ def test_files_that_are_no_past(model: anthesis.Model, past: anthesis.PastKeyVal
     anthesis.write_safetensors(plain, arrays, metadata)
     with pytest.raises(anthesis.LoadError, match="no layers.5.values"):
         model.load_past(plain)
+
+
+def test_texts_go_on_from_as_many_rows(model: anthesis.Model, past: anthesis.PastKeyValues) -> None:
+    with pytest.raises(anthesis.InvalidArgument, match="2 texts for 1 rows"):
+        model.forward(["a", "b"], cache=past)
+    with pytest.raises(anthesis.InvalidArgument, match="length is 1.5"):
+        past.crop(1.5)  # type: ignore[arg-type]
 
 
 def test_memory_comes_back(model: anthesis.Model) -> None:

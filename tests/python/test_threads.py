@@ -74,6 +74,24 @@ def test_the_gil_is_released(model: anthesis.Model) -> None:
     assert during > 10
 
 
+def test_a_forked_process_is_told(model: anthesis.Model) -> None:
+    """The threads stay behind: what would wait for them raises, a model of its own works, and leaving the process does not hang."""
+    with model.trace("Everyone"):
+        pass
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        found = 0
+        for use in (lambda: model.generate("a"), lambda: model.forward("a"), lambda: model.trace("a")):
+            try:
+                use()
+            except anthesis.InvalidArgument as error:
+                found += "before this process was forked" in str(error)
+        found += anthesis.load(threads=1, kv_tokens=512).generate("Everyone", max_new_tokens=1).finish_reason == "length"
+        os._exit(found)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+
+
 _CHILD = """
 import sys, anthesis
 model = anthesis.load(threads=1)
