@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kFewNumbers = 4096;                     // done on the caller's thread: waking another takes longer
 constexpr std::int64_t kPiece = 2048;                          // numbers of a row that are one item of work
 constexpr std::int64_t kBlockRows = 24;                        // that a linear takes at once
-constexpr std::int64_t kEnteredBytes = std::int64_t{4} << 20;  // of rows, gone through once per group of panels
+constexpr std::int64_t kEnteredBytes = std::int64_t{8} << 20;  // of rows, gone through once per group of panels
 constexpr std::int64_t kAttentionRows = 24;                    // query rows that share a page while it is in the nearest cache
 
 /// Calls body(row, first column, columns) for pieces of all rows, divided among threads.

@@ -80,7 +80,9 @@ struct F32 {
   static constexpr Layout kLayout = kF32;
   static constexpr int kTileRows = L::kTileRows, kAccumulators = L::kAccumulators;
   static constexpr std::int64_t kInputBytes = 4;
+  static constexpr std::int64_t kScaleBytes = 0;
   static std::int64_t scales_at(std::int64_t) noexcept { return 0; }
+  static std::int64_t fine_at(std::int64_t) noexcept { return 0; }
   static Column load(const std::byte* from) noexcept { return L::load(floats(from)); }
   static Input read(const std::byte* from) noexcept { return L::broadcast(*floats(from)); }
   static L add(L x, L w, L sums) noexcept { return fma(x, w, sums); }
@@ -109,7 +111,9 @@ template <class Number, Number (*kRound)(float) noexcept>
 struct Bf16Rows {
   static constexpr Layout kLayout = kBf16;
   static constexpr std::int64_t kInputBytes = sizeof(Number);
+  static constexpr std::int64_t kScaleBytes = 0;
   static std::int64_t scales_at(std::int64_t) noexcept { return 0; }
+  static std::int64_t fine_at(std::int64_t) noexcept { return 0; }
   static std::int64_t row_bytes(std::int64_t inputs) noexcept {
     return ceil_div(panel_steps(kBf16, inputs) * 2 * kInputBytes, 64) * 64;
   }

@@ -32,6 +32,7 @@ struct Part {
   // Of formats with scales, at the range's first group:
   const std::byte* w_scales = nullptr;  ///< of the first panel
   const std::byte* x_scales = nullptr;  ///< of the first row, x_stride from row to row
+  std::int64_t x_fine = 0;              ///< from a row's numbers to its finer ones
   std::int64_t range = 0;
   float* waiting = nullptr;  ///< [3][kBlockRows][kPartWidth], at the first row: sums of one range, of two, of four
   Matrix y;                  ///< of the first row and column; cols may end within a panel
@@ -127,7 +128,8 @@ void linear_block(const Rows& x, std::int64_t inputs, const std::byte* panels, s
                                                .next = next,
                                                .inputs = count,
                                                .w_scales = panels + all_steps * layout.step_bytes + scale * 32,
-                                               .x_scales = row + Format::scales_at(all_steps) + scale * 8,
+                                               .x_scales = row + Format::scales_at(all_steps) + scale * Format::kScaleBytes,
+                                               .x_fine = Format::fine_at(all_steps),
                                                .range = range,
                                                .waiting = waiting[0][m],
                                                .y = {y.data + m * y.stride, rows, y.cols, y.stride}});

@@ -3,6 +3,10 @@
 //   float    scale of a row's group = max |x| / 127, numbers q = x * (127 / max |x|) to the nearest, ties to even
 //   sums     = fma(float(sum q . w), x scale * w scale, sums), group after group
 //
+// A number that is far larger than its neighbours would leave them next to nothing of those 8 bits. So a group whose numbers are
+// small against its largest (12 sum |q| < 127 count) is kept finer: the rest of each number, 254 times as fine, is a
+// second number f of 8 bits, and the group's integer is 254 sum q . w + sum f . w, its scale max |x| / (127 * 254).
+//
 // A group whose numbers are all below kTiny counts as zeros. One with a number that is not finite has the scale NaN, and so is
 // every sum that it enters.
 #pragma once
@@ -22,7 +26,9 @@ inline constexpr float kTiny = 0x1p-100F;
 /// Of a row's group: its scale, and what its dot products begin at, since weights are stored with 128 added.
 struct RowScale {
   float scale;
-  std::int32_t begin;  ///< -128 * sum q
+  std::int32_t begin;       ///< -128 * sum q
+  std::int32_t fine_begin;  ///< -128 * sum f
+  std::int32_t is_fine;     ///< 1, or 0: there is no f
 };
 
 /// A Dot has
@@ -31,29 +37,34 @@ struct RowScale {
 ///   load_4(address, low, high)           the codes of eight
 ///   Input, read(address)                 four inputs of a row
 ///   add(x, w, sums)                      the sums after them
+///   finer(sums, n)                       254 * sums + n
 ///   Number, kOrder                       how a row's numbers are stored: the four as kOrder says
 template <class Dot, bool kFourBits>
 struct Quantised {
   using Lanes = typename Dot::Lanes;
   static constexpr Layout kLayout = kFourBits ? kInt4 : kInt8;
   static constexpr int kTileRows = Dot::kTileRows, kAccumulators = Dot::kAccumulators;
-  static constexpr std::int64_t kInputBytes = sizeof(typename Dot::Number);
+  static constexpr std::int64_t kInputBytes = sizeof(typename Dot::Number), kScaleBytes = sizeof(RowScale);
   static constexpr std::int64_t kQuad = 4 * kInputBytes;  // bytes of four inputs of a row
 
-  static std::int64_t scales_at(std::int64_t steps) noexcept { return ceil_div(steps * 2 * kQuad, 64) * 64; }
+  // A row: the numbers q, the numbers f where they are needed, the scales.
+  static std::int64_t fine_at(std::int64_t steps) noexcept { return ceil_div(steps * 2 * kQuad, 64) * 64; }
+  static std::int64_t scales_at(std::int64_t steps) noexcept { return 2 * fine_at(steps); }
   static std::int64_t row_bytes(std::int64_t inputs) noexcept {
-    const std::int64_t scales = panel_groups(kLayout, inputs) * static_cast<std::int64_t>(sizeof(RowScale));
-    return scales_at(panel_steps(kLayout, inputs)) + ceil_div(scales, 64) * 64;
+    return scales_at(panel_steps(kLayout, inputs)) + ceil_div(panel_groups(kLayout, inputs) * kScaleBytes, 64) * 64;
   }
 
   static void enter(const float* x, std::int64_t inputs, std::byte* to) noexcept {
-    auto* scales = reinterpret_cast<RowScale*>(to + scales_at(panel_steps(kLayout, inputs)));
+    const std::int64_t steps = panel_steps(kLayout, inputs);
+    auto* scales = reinterpret_cast<RowScale*>(to + scales_at(steps));
+    std::byte* fine = to + fine_at(steps);
     for (std::int64_t range = 0; range < kRanges; ++range) {
       const std::int64_t end = range_begin(inputs, range + 1);
       for (std::int64_t k = range_begin(inputs, range); k < end; k += kLayout.group, ++scales) {
         const std::int64_t count = end - k < kLayout.group ? end - k : kLayout.group;
-        *scales = enter_group(x + k, count, to);
+        *scales = enter_group(x + k, count, to, fine);
         to += ceil_div(count, 8) * 8 * kInputBytes;
+        fine += ceil_div(count, 8) * 8 * kInputBytes;
       }
     }
   }
@@ -87,9 +98,11 @@ struct Quantised {
     const std::int64_t x_stride = p.x_stride, panel_bytes = p.panel_bytes;
     for (std::int64_t left = p.inputs; left > 0; left -= kLayout.group) {
       Sums dots[kRows][kColumns];
+      std::int32_t any_fine = 0;
 #pragma GCC unroll 6
       for (int m = 0; m < kRows; ++m) {
-        const std::int32_t begin = reinterpret_cast<const RowScale*>(x_scales + m * x_stride)->begin;
+        const std::int32_t begin = scale_of(x_scales, m * x_stride).begin;
+        any_fine |= scale_of(x_scales, m * x_stride).is_fine;
 #pragma GCC unroll 4
         for (int n = 0; n < kColumns; ++n) dots[m][n] = Dot::begin(begin);
       }
@@ -113,12 +126,15 @@ struct Quantised {
         }
         multiply_quad(x + kQuad, x_stride, second, dots);
       }
+      if (any_fine != 0) [[unlikely]] {
+        refine(x - steps * 2 * kQuad, p.x_fine, x_stride, x_scales, w - steps * kLayout.step_bytes, panel_bytes, steps, dots);
+      }
       Lanes scale[kColumns];
 #pragma GCC unroll 4
       for (int n = 0; n < kColumns; ++n) scale[n] = Lanes::load_bfloat(words(w_scales + n * panel_bytes));
 #pragma GCC unroll 6
       for (int m = 0; m < kRows; ++m) {
-        const Lanes row = Lanes::broadcast(reinterpret_cast<const RowScale*>(x_scales + m * x_stride)->scale);
+        const Lanes row = Lanes::broadcast(scale_of(x_scales, m * x_stride).scale);
 #pragma GCC unroll 4
         for (int n = 0; n < kColumns; ++n) sums[m][n] = fma(Dot::to_float(dots[m][n]), row * scale[n], sums[m][n]);
       }
@@ -128,6 +144,40 @@ struct Quantised {
   }
 
  private:
+  static const RowScale& scale_of(const std::byte* scales, std::int64_t at) noexcept {
+    return *reinterpret_cast<const RowScale*>(scales + at);
+  }
+
+  /// Adds the numbers f of the rows that have them, over the group that begins at `x` and `w`.
+  template <int kRows, int kColumns>
+  [[gnu::always_inline]] static void refine(const std::byte* x, std::int64_t x_fine, std::int64_t x_stride,
+                                            const std::byte* x_scales, const std::byte* w, std::int64_t panel_bytes,
+                                            std::int64_t steps, typename Dot::Sums (&dots)[kRows][kColumns]) noexcept {
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) {
+      const RowScale& row = scale_of(x_scales, m * x_stride);
+      if (row.is_fine == 0) continue;
+      const std::byte* fine = x + x_fine + m * x_stride;
+#pragma GCC unroll 4
+      for (int n = 0; n < kColumns; ++n) {
+        typename Dot::Sums sums = Dot::finer(dots[m][n], row.fine_begin);
+        const std::byte* column = w + n * panel_bytes;
+        for (std::int64_t k = 0; k < steps; ++k) {
+          typename Dot::Weights first, second;
+          if constexpr (kFourBits) {
+            Dot::load_4(column + k * kLayout.step_bytes, first, second);
+          } else {
+            first = Dot::load_8(column + k * kLayout.step_bytes);
+            second = Dot::load_8(column + k * kLayout.step_bytes + 64);
+          }
+          sums = Dot::add(Dot::read(fine + 2 * k * kQuad), first, sums);
+          sums = Dot::add(Dot::read(fine + (2 * k + 1) * kQuad), second, sums);
+        }
+        dots[m][n] = sums;
+      }
+    }
+  }
+
   template <int kRows, int kColumns>
   [[gnu::always_inline]] static void multiply_quad(const std::byte* x, std::int64_t x_stride,
                                                    const typename Dot::Weights (&w)[kColumns],
@@ -141,7 +191,7 @@ struct Quantised {
   }
 
   /// At most 64 numbers, filled up with zeros to whole steps.
-  static RowScale enter_group(const float* x, std::int64_t count, std::byte* to) noexcept {
+  static RowScale enter_group(const float* x, std::int64_t count, std::byte* to, std::byte* fine) noexcept {
     Lanes top = Lanes::zero(), odd = Lanes::zero();
     for (std::int64_t i = 0; i < count; i += 16) {
       const Lanes numbers = load_lanes<Lanes>(x + i, count - i, 0);
@@ -150,24 +200,47 @@ struct Quantised {
     }
     const float largest = highest(top);
     const bool tiny = !(largest >= kTiny);
-    const float scale = (tiny ? 0.0F : largest / 127.0F) + sum(odd);
+    const float not_finite = sum(odd);
     const Lanes inverse = Lanes::broadcast(tiny ? 0.0F : 127.0F / largest);
     const Lanes shift = Lanes::broadcast(12582912.0F);  // 1.5 * 2^23: rounds, and leaves the integer in the lowest bits
     alignas(64) std::int32_t whole[64] = {};
     for (std::int64_t i = 0; i < count; i += 16) {
-      alignas(64) float shifted[16];
-      fma(load_lanes<Lanes>(x + i, count - i, 0), inverse, shift).store(shifted);
-      for (int l = 0; l < 16; ++l) {
-        whole[i + l] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, shifted[l]) & 0xFFU);
-      }
+      integers(fma(load_lanes<Lanes>(x + i, count - i, 0), inverse, shift), whole + i);
     }
-    std::int32_t total = 0;
-    for (std::int32_t number : whole) total += number;
+    std::int32_t total = 0, magnitude = 0;
+    for (std::int32_t number : whole) {
+      total += number;
+      magnitude += number < 0 ? -number : number;
+    }
+    put(whole, count, to);
+    if (tiny || 12 * magnitude >= 127 * static_cast<std::int32_t>(count)) {
+      return {(tiny ? 0.0F : largest / 127.0F) + not_finite, -128 * total, 0, 0};
+    }
+    std::int32_t fine_total = 0;
+    alignas(64) std::int32_t rests[64] = {};
+    for (std::int64_t i = 0; i < count; i += 16) {
+      const Lanes numbers = load_lanes<Lanes>(x + i, count - i, 0);
+      const Lanes nearest = fma(numbers, inverse, shift) - shift;
+      const Lanes rest = fma(numbers, inverse, Lanes::zero() - nearest);  // at most a half
+      integers(fma(rest, Lanes::broadcast(254.0F), shift), rests + i);
+    }
+    for (std::int32_t number : rests) fine_total += number;
+    put(rests, count, fine);
+    return {largest / 32258.0F + not_finite, -128 * total, -128 * fine_total, 1};
+  }
+
+  /// The integers in the lowest bits of numbers that were shifted.
+  static void integers(Lanes shifted, std::int32_t* to) noexcept {
+    alignas(64) float bits[16];
+    shifted.store(bits);
+    for (int l = 0; l < 16; ++l) to[l] = static_cast<std::int8_t>(__builtin_bit_cast(std::uint32_t, bits[l]) & 0xFFU);
+  }
+
+  static void put(const std::int32_t* whole, std::int64_t count, std::byte* to) noexcept {
     auto* numbers = reinterpret_cast<typename Dot::Number*>(to);
     for (std::int64_t i = 0; i < ceil_div(count, 8) * 8; i += 4) {
       for (int j = 0; j < 4; ++j) numbers[i + j] = static_cast<typename Dot::Number>(whole[i + Dot::kOrder[j]]);
     }
-    return {scale, -128 * total};
   }
 };
 

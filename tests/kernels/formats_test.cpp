@@ -97,8 +97,16 @@ Group quantised(const float* x, std::int64_t count) {
   float most = 0;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(x[i]));
   Group group{most / 127.0F, {}};
+  std::int64_t magnitude = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    group.numbers.push_back(static_cast<int>(std::nearbyintf(static_cast<float>(static_cast<double>(x[i]) * (127.0F / most)))));
+    group.numbers.push_back(static_cast<int>(std::nearbyint(static_cast<double>(x[i]) * (127.0F / most))));
+    magnitude += std::abs(group.numbers.back());
+  }
+  if (12 * magnitude >= 127 * count) return group;
+  group.scale = most / 32258.0F;
+  for (std::int64_t i = 0; i < count; ++i) {  // the product is exact in double, and so is the difference
+    const auto rest = static_cast<float>(static_cast<double>(x[i]) * (127.0F / most) - group.numbers[at(i)]);
+    group.numbers[at(i)] = 254 * group.numbers[at(i)] + static_cast<int>(std::nearbyint(static_cast<double>(rest) * 254));
   }
   return group;
 }
