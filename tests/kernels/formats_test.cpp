@@ -309,6 +309,35 @@ TEST_P(Formats, UnpackGivesBackWhatFitsTheFormat) {
   }
 }
 
+// Weights of whole numbers up to 127 are exact in int8, so that all of the error is the row's: half a step of 1 / 254 of the
+// largest number of each of 64 where it has no outlier, of 1 / (254 * 127) where it has one, and float32's.
+TEST(QuantisedRows, AnOutlierLeavesItsNeighboursTheirBits) {
+  Random random(77);
+  const std::int64_t inputs = 512, outputs = 32;  // a group is a range
+  Problem p(random, DType::int8, 4, inputs, outputs);
+  p.x = random.numbers(p.rows * inputs);
+  for (std::int64_t r = 0; r < p.rows; ++r) {
+    for (std::int64_t k = 0; k < inputs; k += 64) p.x[at(r * inputs + k + random.integer(0, 63))] = 100;
+  }
+  for (std::int64_t i = 0; i < outputs * inputs; ++i)
+    p.w[at(i)] = i % 64 == 0 ? 127.0F : static_cast<float>(random.integer(-127, 127));
+  for (const kernels::Table* table : testing::tables()) {
+    const std::vector<float> y = p.run(*table);
+    for (std::int64_t r = 0; r < p.rows; ++r) {
+      for (std::int64_t n = 0; n < outputs; ++n) {
+        double exact = 0, magnitude = 0;
+        for (std::int64_t k = 0; k < inputs; ++k) {
+          const double weight = p.w[at(n * inputs + k)];
+          exact += static_cast<double>(p.x[at(r * inputs + k)]) * weight;
+          magnitude += std::fabs(weight) * 100;
+        }
+        const double bound = magnitude * (1.0 / (2 * 254 * 127) + 20 * testing::kUnit);
+        ASSERT_LE(std::fabs(static_cast<double>(y[at(r * outputs + n)]) - exact), bound) << table->name;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Formats, ::testing::Values(DType::f16, DType::bf16, DType::int8, DType::int4),
                          [](const auto& dtype) { return std::string(name(dtype.param)); });
 
