@@ -9,7 +9,7 @@
 #include "anthesis/error.h"        // IWYU pragma: export
 #include "anthesis/forward.h"      // IWYU pragma: export
 #include "anthesis/model.h"        // IWYU pragma: export
-#include "anthesis/modules.h"      // IWYU pragma: export
+#include "anthesis/profile.h"      // IWYU pragma: export
 #include "anthesis/request.h"      // IWYU pragma: export
 #include "anthesis/tensor.h"       // IWYU pragma: export
 #include "anthesis/tensor_file.h"  // IWYU pragma: export

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "anthesis/model.h"
+#include "anthesis/profile.h"
 #include "anthesis/request.h"
 
 namespace anthesis {
@@ -18,6 +19,7 @@ struct EngineOptions {
   std::int64_t rows_per_step = 512;  ///< token rows of one step at most; longer prompts run in chunks. No influence on results.
   std::int64_t max_sequences = 256;  ///< that run at the same time
   std::int64_t kv_tokens = 0;        ///< tokens of KV in all; 0: a quarter of the machine's memory
+  std::shared_ptr<Profile> profile{};  ///< gets the operations of every step; null: nothing is measured
 };
 
 struct EngineStatistics {
@@ -63,6 +65,7 @@ class Engine {
   [[nodiscard]] const Model& model() const noexcept;
   [[nodiscard]] const std::shared_ptr<const Model>& shared_model() const noexcept;
   [[nodiscard]] EngineStatistics statistics() const noexcept;
+  /// As they were given, but for `threads`, which is how many there are.
   [[nodiscard]] const EngineOptions& options() const noexcept;
   [[nodiscard]] const Device& device() const noexcept;
 

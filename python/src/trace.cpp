@@ -14,7 +14,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "anthesis/modules.h"
+#include "anthesis/forward.h"
 #include "anthesis/trace.h"
 #include "bind.h"
 #include "shared_engine.h"

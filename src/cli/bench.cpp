@@ -68,17 +68,27 @@ struct Work {
   double bytes = 0, operations = 0, attention = 0;  // attention is float32 in every format
 };
 
+/// No machine with these limits does it in less.
+double least_seconds(const Work& work, const MachineLimits& limits) {
+  return std::max(work.bytes / limits.read_bytes, work.operations / limits.operations + work.attention / limits.operations_f32);
+}
+
 struct Line {
   std::string name;
   double value = 0;  // tokens a second
   double seconds = 0, share = 0;
   MachineLimits limits;
+  int threads = 0;
+  std::size_t steps = 0;
+  std::vector<Profile::Total> operations;  // of all steps, where a profile was asked for
 };
 
 class Bench {
  public:
-  Bench(std::shared_ptr<const Model> model, const ModelOptions& options, std::int64_t context)
-      : model_(std::move(model)), engine_options_(engine_options(options)), threads_(options.threads), context_(context) {}
+  Bench(std::shared_ptr<const Model> model, const ModelOptions& options, std::int64_t context, std::shared_ptr<Profile> profile)
+      : model_(std::move(model)), engine_options_(engine_options(options)), threads_(options.threads), context_(context) {
+    engine_options_.profile = std::move(profile);
+  }
 
   /// A prompt, to its last logits.
   Line prompt(std::int64_t tokens) {
@@ -86,7 +96,7 @@ class Bench {
     options.kv_tokens = tokens + 64;
     Engine engine(model_, options);
     const Request request = random_request(tokens, 1);
-    return measure(fmt::format("prompt {}", tokens), tokens, work(tokens, 1, tokens * (tokens + 1) / 2, 0),
+    return measure(fmt::format("prompt {}", tokens), engine, tokens, work(tokens, 1, tokens * (tokens + 1) / 2, 0),
                    [&] { engine.run(request); });
   }
 
@@ -100,7 +110,7 @@ class Bench {
     while (engine.statistics().prompt_tokens < sequences * context_) engine.step();
     engine.step();
     const std::int64_t keys = sequences * (context_ + kMost / 8);
-    return measure(fmt::format("decode {}", sequences), sequences, work(sequences, sequences, keys, keys),
+    return measure(fmt::format("decode {}", sequences), engine, sequences, work(sequences, sequences, keys, keys),
                    [&] { engine.step(); });
   }
 
@@ -117,14 +127,17 @@ class Bench {
   }
 
   template <class Step>
-  Line measure(std::string name, std::int64_t tokens, const Work& work, const Step& step) {
+  Line measure(std::string name, const Engine& engine, std::int64_t tokens, const Work& work, const Step& step) {
     constexpr double kLeastSeconds = 1.0;
     constexpr std::size_t kLeast = 3, kMost = 200;
     const DType dtype = model_->info().dtype;
     Line line;
     line.name = std::move(name);
+    line.threads = engine.options().threads;
     line.limits = measure_limits(dtype, static_cast<int>(threads_));
     step();
+    Profile* profile = engine_options_.profile.get();
+    if (profile != nullptr) profile->clear();
     std::vector<double> times;
     for (double all = 0; times.size() < kLeast || (all < kLeastSeconds && times.size() < kMost); all += times.back()) {
       stop_if_interrupted();
@@ -132,15 +145,15 @@ class Bench {
       step();
       times.push_back(now() - start);
     }
+    line.steps = times.size();
+    if (profile != nullptr) line.operations = profile->totals();
     const MachineLimits after = measure_limits(dtype, static_cast<int>(threads_));
     line.limits.read_bytes = std::max(line.limits.read_bytes, after.read_bytes);
     line.limits.operations = std::max(line.limits.operations, after.operations);
     line.limits.operations_f32 = std::max(line.limits.operations_f32, after.operations_f32);
     line.seconds = median(times);
     line.value = static_cast<double>(tokens) / line.seconds;
-    line.share = std::max(work.bytes / line.limits.read_bytes,
-                          work.operations / line.limits.operations + work.attention / line.limits.operations_f32) /
-                 line.seconds;
+    line.share = least_seconds(work, line.limits) / line.seconds;
     return line;
   }
 
@@ -179,10 +192,39 @@ std::string processor() {
   return "unknown";
 }
 
-Json json_of(const Line& line, const Model& model, std::int64_t threads) {
+/// Of the limit of this operation by itself; 0 for those that are small beside linears and attention.
+double share_of(const Profile::Total& total, const MachineLimits& limits) {
+  const bool attention = total.name.starts_with("attention");
+  return least_seconds({total.bytes, attention ? 0 : total.operations, attention ? total.operations : 0}, limits) /
+         total.seconds;
+}
+
+Json operations_of(const Line& line) {
+  Json all = Json::array();
+  for (const Profile::Total& total : line.operations) {
+    all.push_back({{"name", total.name},
+                   {"count", static_cast<double>(total.count) / static_cast<double>(line.steps)},
+                   {"seconds", total.seconds / static_cast<double>(line.steps)},
+                   {"share", share_of(total, line.limits)}});
+  }
+  return all;
+}
+
+void print_operations(const Line& line) {
+  double all = 0;
+  for (const Profile::Total& total : line.operations) all += total.seconds;
+  for (const Profile::Total& total : line.operations) {
+    const auto steps = static_cast<double>(line.steps);
+    const double share = share_of(total, line.limits);
+    print(fmt::format("  {:<24}{:>7.0f} x{:>10.3f} ms {:>5.1f} %{}\n", total.name, static_cast<double>(total.count) / steps,
+                      total.seconds / steps * 1e3, total.seconds / all * 100, share > 0 ? fmt::format("{:>8.2f}", share) : ""));
+  }
+}
+
+Json json_of(const Line& line, const Model& model) {
   return {{"name", line.name},
           {"dtype", name(model.info().dtype)},
-          {"threads", threads},
+          {"threads", line.threads},
           {"value", line.value},
           {"unit", "tokens/s"},
           {"seconds", line.seconds},
@@ -196,19 +238,27 @@ Json json_of(const Line& line, const Model& model, std::int64_t threads) {
 int bench(const Arguments& arguments) {
   ModelOptions options;
   options.own_dtype = true;
-  std::optional<std::string> shape, only;
+  std::optional<std::string> shape, only, spans;
   std::int64_t context = 128;
+  bool profiled = false;
   CommandLine line("bench", "[MODEL | --shape NAME] [options]", kAbout, kExamples);
   line.positional("MODEL", options.model);
   line.group("What to measure");
   line.text("--shape", "NAME", shape, "random weights of a released model's shape: 560m, 1b1, 1b7, 3b, 7b1");
-  line.text("--only", "TEXT", only, "only lines whose name begins so, as \"decode\" or \"prompt 512\"");
+  line.text("--only", "TEXT", only, "only lines of this name or first word, as \"decode 1\" or \"decode\"");
   line.integer("--context", "N", context, 1, 100'000, "tokens before those that are decoded (128)");
+  line.flag("--profile", profiled, "also what a step is made of: times a step, milliseconds a step, share of its limit");
+  line.text("--spans", "FILE", spans, "writes every operation of the last line measured, for Perfetto or chrome://tracing");
   add_model_options(line, options);
   if (!line.parse(arguments)) return kDone;
   if (shape && options.model) line.refuse("MODEL and --shape both name what to measure: give one");
   if (shape) options.model = *shape;  // so that the bundled one is not taken
   settle(line, options);
+  std::ofstream file;
+  if (spans) {
+    file.open(*spans);
+    if (!file) failed("bench", "{} cannot be opened for writing", *spans);  // before anything is measured
+  }
 
   const double start = now();
   std::shared_ptr<const Model> model;
@@ -233,21 +283,29 @@ int bench(const Arguments& arguments) {
                       name(model->info().dtype), limits.operations_f32 * 1e-9));
     print(fmt::format("{:<14}{:>12}{:>12}{:>8}{:>11}{:>11}\n", "", "tokens/s", "ms", "share", "GB/s then", "G/s then"));
   }
-  Bench bench(model, options, context);
+  const auto profile = profiled || spans ? std::make_shared<Profile>() : nullptr;
+  Bench bench(model, options, context, profile);
+  const auto asked = [&](const std::string& name) { return !only || *only == name || name.starts_with(*only + ' '); };
   const auto show = [&](const std::string& name, const auto& measure) {
-    if (only && !name.starts_with(*only)) return;
+    if (!asked(name)) return;
     const Line measured = measure();
-    json["lines"].push_back(json_of(measured, *model, options.threads));
+    json["lines"].push_back(json_of(measured, *model));
+    if (profiled) json["lines"].back()["operations"] = operations_of(measured);
     if (options.json) return;
     print(fmt::format("{:<14}{:>12.1f}{:>12.2f}{:>8.2f}{:>11.1f}{:>11.0f}\n", measured.name, measured.value,
                       measured.seconds * 1e3, measured.share, measured.limits.read_bytes * 1e-9,
                       measured.limits.operations * 1e-9));
+    if (profiled) print_operations(measured);
   };
   for (const std::int64_t tokens : {32, 128, 512, 2048}) {
     show(fmt::format("prompt {}", tokens), [&] { return bench.prompt(tokens); });
   }
   for (const std::int64_t sequences : {1, 2, 4, 8, 16, 32}) {
     show(fmt::format("decode {}", sequences), [&] { return bench.decode(sequences); });
+  }
+  if (spans) {
+    file << profile->trace_events() << std::flush;
+    if (!file) failed("bench", "{} cannot be written", *spans);
   }
   json["load_seconds"] = loading;
   json["weight_bytes"] = model->info().weight_bytes;

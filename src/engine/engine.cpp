@@ -72,14 +72,16 @@ struct Engine::Impl {
         config(model->config()),
         options(options_),
         threads(options.threads, options.affinity),
-        device(kernels::selected(), threads),
+        device(kernels::selected(), threads, options.profile.get()),
         group(single_group()),
         pool(std::make_shared<KvPool>(geometry_of(config), page_budget(config, options))),
         scheduler(config, options, pool),
         scratch(config),
         plan(config.n_layer),
         adapters(device),
-        generation(*model) {}
+        generation(*model) {
+    options.threads = threads.size();
+  }
 
   KvSequence past_of(const Request& request) const;
   void check_size(Job& job) const;
@@ -293,6 +295,7 @@ void Engine::Impl::run(std::span<const Work> work, const Route& route) {
   for (const WatchedRows& watched : plan.watched()) {
     if (watched.error) fail_job(*work[static_cast<std::size_t>(watched.sequence)].job, watched.error);
   }
+  const Profile::Timer timer(options.profile.get(), {.name = "choose tokens", .rows = static_cast<std::int64_t>(work.size())});
   for (std::size_t i = 0; done && i < work.size(); ++i) {
     if (work[i].job->over) continue;
     const std::int64_t next = i + 1 < work.size() ? first_logit_row[i + 1] : static_cast<std::int64_t>(logit_rows.size());
@@ -467,6 +470,7 @@ bool Engine::step() {
     fail<InvalidArgument>("engine", "step was called from a callback of a step, expected submit or cancel at most");
   const Stepping mark(impl_->stepping);
   const auto start = std::chrono::steady_clock::now();
+  const Profile::Timer timer(impl_->options.profile.get(), {.name = "step"});
   const FloatEnvironment guard;
   impl_->cancel_what_was_asked();
   const std::vector<Work>& work = impl_->scheduler.next();

@@ -1,5 +1,5 @@
 // Modules by name, over the same leaf functions as the pass.
-#include "anthesis/modules.h"
+#include "anthesis/forward.h"
 
 #include <numeric>
 #include <string>

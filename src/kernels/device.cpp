@@ -109,11 +109,39 @@ void for_share(std::span<const AttentionJob> jobs, std::int64_t heads, std::int6
   }
 }
 
+Profile::Span span_of(const char* name, std::int64_t rows) noexcept { return {.name = name, .rows = rows}; }
+
+Profile::Span span_of(const char* name, std::int64_t rows, const PackedMatrix& w) noexcept {
+  return {.name = name,
+          .rows = rows,
+          .inputs = w.inputs,
+          .outputs = w.outputs,
+          .bytes = static_cast<double>(w.bytes()),
+          .operations = 2.0 * static_cast<double>(rows) * static_cast<double>(w.inputs * w.outputs)};
+}
+
+Profile::Span span_of(const char* name, std::span<const AttentionJob> jobs, std::int64_t heads) noexcept {
+  Profile::Span span{.name = name};
+  double pairs = 0, keys = 0, dim = 0;
+  for (const AttentionJob& job : jobs) {
+    const std::int64_t rows = job.queries.rows;
+    span.rows += rows;
+    pairs += static_cast<double>(rows * job.past + rows * (rows + 1) / 2);
+    keys += static_cast<double>(job.keys());
+    dim = static_cast<double>(heads * job.kv.head_dim);
+  }
+  span.bytes = keys * dim * 2 * sizeof(float);
+  span.operations = pairs * dim * 4;
+  return span;
+}
+
 }  // namespace
 
-Device::Device(const kernels::Table& table, ThreadPool& pool) : table_(table), pool_(pool), entered_(kEnteredBytes / 4) {}
+Device::Device(const kernels::Table& table, ThreadPool& pool, Profile* profile)
+    : table_(table), pool_(pool), entered_(kEnteredBytes / 4), profile_(profile) {}
 
 void Device::linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
+  const Profile::Timer timer(profile_, span_of("linear", x.rows, w));
   const kernels::Linear& kernel = table_.linear[static_cast<std::size_t>(w.dtype)];
   const std::int64_t row_bytes = kernel.row_bytes(w.inputs), fit = kEnteredBytes / (row_bytes + 1);
   // Whole blocks of the kernels' where more than one fits.
@@ -133,30 +161,35 @@ void Device::linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
 }
 
 void Device::add_product(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
+  const Profile::Timer timer(profile_, span_of("add product", x.rows, w));
   pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
     table_.add_product(x, {w.panels(), w.panel_bytes(), w.inputs, w.outputs, first, last}, y);
   });
 }
 
 void Device::add_bias(Matrix y, const float* bias) const noexcept {
+  const Profile::Timer timer(profile_, span_of("add bias", y.rows));
   for_pieces(pool_, y, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     table_.add(y.row(row) + first, bias + first, count);
   });
 }
 
 void Device::add(Matrix into, Matrix what) const noexcept {
+  const Profile::Timer timer(profile_, span_of("add", into.rows));
   for_pieces(pool_, into, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     table_.add(into.row(row) + first, what.row(row) + first, count);
   });
 }
 
 void Device::copy(Matrix from, Matrix to) const noexcept {
+  const Profile::Timer timer(profile_, span_of("copy", from.rows));
   for_pieces(pool_, from, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     std::memcpy(to.row(row) + first, from.row(row) + first, static_cast<std::size_t>(count) * sizeof(float));
   });
 }
 
 void Device::scale_columns(Matrix y, const float* factors) const noexcept {
+  const Profile::Timer timer(profile_, span_of("scale columns", y.rows));
   for_pieces(pool_, y, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     float* to = y.row(row) + first;
     for (std::int64_t i = 0; i < count; ++i) to[i] *= factors[first + i];
@@ -164,27 +197,32 @@ void Device::scale_columns(Matrix y, const float* factors) const noexcept {
 }
 
 void Device::scatter(Matrix from, const std::int32_t* columns, Matrix to) const noexcept {
+  const Profile::Timer timer(profile_, span_of("scatter", from.rows));
   for_pieces(pool_, from, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = first; i < first + count; ++i) to.row(row)[columns[i]] = from.row(row)[i];
   });
 }
 
 void Device::gather(const PackedMatrix& from, const std::int32_t* ids, Matrix out) const noexcept {
+  const Profile::Timer timer(profile_, span_of("gather", out.rows));
   for_pieces(pool_, out, [&](std::int64_t row, std::int64_t first, std::int64_t count) {
     unpack(from, ids[row], first, count, out.row(row) + first);
   });
 }
 
 void Device::layer_norm(Matrix x, const float* weight, const float* bias, float epsilon, Matrix y) const noexcept {
+  const Profile::Timer timer(profile_, span_of("layer norm", x.rows));
   for_rows(pool_, x, [&](std::int64_t row) { table_.layer_norm(x.row(row), weight, bias, epsilon, x.cols, y.row(row)); });
 }
 
 void Device::gelu(Matrix x) const noexcept {
+  const Profile::Timer timer(profile_, span_of("gelu", x.rows));
   for_pieces(pool_, x,
              [&](std::int64_t row, std::int64_t first, std::int64_t count) { table_.gelu(x.row(row) + first, count); });
 }
 
 void Device::store_keys_values(Heads keys, Heads values, const KvView& kv, std::int64_t first) const noexcept {
+  const Profile::Timer timer(profile_, span_of("store keys and values", keys.rows));
   const auto share = [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t head = begin; head < end; ++head) {
       for (std::int64_t row = 0; row < keys.rows; ++row) {
@@ -210,6 +248,7 @@ std::int64_t Device::attention_scratch(std::int64_t keys) const noexcept {
 
 void Device::attention(std::span<const AttentionJob> jobs, const AttentionBias& bias, std::int64_t heads,
                        float* scratch) const noexcept {
+  const Profile::Timer timer(profile_, span_of("attention", jobs, heads));
   std::int64_t most_keys = 0;
   for (const AttentionJob& job : jobs) most_keys = std::max(most_keys, job.keys());
   const std::int64_t stride = round_up(most_keys, kLanes), shares = pool_.size();
@@ -230,6 +269,7 @@ void Device::attention(std::span<const AttentionJob> jobs, const AttentionBias& 
 
 void Device::attention_scores(const AttentionJob& job, const AttentionBias& bias, float* scores,
                               std::int64_t key_stride) const noexcept {
+  const Profile::Timer timer(profile_, span_of("attention scores", job.queries.rows));
   const std::int64_t rows = job.queries.rows, per_head = blocks(rows);
   pool_.run(job.queries.heads * per_head, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -250,12 +290,14 @@ void Device::mask_keys(float* scores, std::int64_t rows, std::int64_t key_stride
 }
 
 void Device::softmax(float* scores, std::int64_t rows, std::int64_t keys, std::int64_t key_stride) const noexcept {
+  const Profile::Timer timer(profile_, span_of("softmax", rows));
   pool_.run(rows, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) table_.softmax(scores + row * key_stride, keys);
   });
 }
 
 void Device::attention_mix(const AttentionJob& job, const float* pattern, std::int64_t key_stride) const noexcept {
+  const Profile::Timer timer(profile_, span_of("attention mix", job.queries.rows));
   const std::int64_t rows = job.queries.rows, per_head = blocks(rows);
   pool_.run(job.queries.heads * per_head, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {

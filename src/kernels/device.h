@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "anthesis/profile.h"
 #include "core/kv_view.h"
 #include "core/matrix.h"
 #include "core/thread_pool.h"
@@ -44,8 +45,8 @@ struct AttentionBias {
 /// Immutable but for the threads and scratch of its own; one pass at a time.
 class Device {
  public:
-  /// Keeps references. Throws std::bad_alloc.
-  Device(const kernels::Table& table, ThreadPool& pool);
+  /// Keeps references. `profile`, where there is one, gets a span for each call. Throws std::bad_alloc.
+  Device(const kernels::Table& table, ThreadPool& pool, Profile* profile = nullptr);
 
   /// y[r][n] = fold of x[r] . w[n]; y is [rows, outputs]. The format of w decides how (docs/numbers.md).
   void linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept;
@@ -100,6 +101,7 @@ class Device {
   const kernels::Table& table_;
   ThreadPool& pool_;
   FloatBuffer entered_;  // rows in the form that a format takes, untouched in f32
+  Profile* profile_;
 };
 
 }  // namespace anthesis

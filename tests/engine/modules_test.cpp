@@ -1,5 +1,5 @@
 // Modules by name give the bits of the pass; weights are what the checkpoint says.
-#include "anthesis/modules.h"
+#include "anthesis/forward.h"
 
 #include <gtest/gtest.h>
 
