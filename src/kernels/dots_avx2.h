@@ -51,12 +51,6 @@ struct Avx2Dot {
     };
     return {dot(w.low, sums.low), dot(w.high, sums.high)};
   }
-  static Sums finer(Sums sums, std::int32_t number) noexcept {
-    const auto one = [number](__m256i sum) noexcept {
-      return _mm256_add_epi32(_mm256_mullo_epi32(sum, _mm256_set1_epi32(254)), _mm256_set1_epi32(number));
-    };
-    return {one(sums.low), one(sums.high)};
-  }
   static Avx2Lanes to_float(Sums sums) noexcept { return {_mm256_cvtepi32_ps(sums.low), _mm256_cvtepi32_ps(sums.high)}; }
 };
 

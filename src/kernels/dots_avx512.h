@@ -25,9 +25,6 @@ struct Avx512Bytes {
     low = _mm512_shuffle_epi8(values, _mm512_and_si512(codes, mask));
     high = _mm512_shuffle_epi8(values, _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask));
   }
-  static Sums finer(Sums sums, std::int32_t number) noexcept {
-    return _mm512_add_epi32(_mm512_mullo_epi32(sums, _mm512_set1_epi32(254)), _mm512_set1_epi32(number));
-  }
   static Avx512Lanes to_float(Sums sums) noexcept { return {_mm512_cvtepi32_ps(sums)}; }
 };
 
@@ -80,9 +77,9 @@ struct Avx512Bf16 : Bf16Rows<std::uint16_t, to_bfloat> {
   }
   static Avx512Lanes add(Input x, Column w, Avx512Lanes sums) noexcept { return {_mm512_dpbf16_ps(sums.all, x, w)}; }
 
-  template <int kRows, int kColumns>
+  template <bool kOneLine, int kRows, int kColumns>
   [[gnu::always_inline]] static void sum_up(const Part& p, Avx512Lanes (&sums)[kRows][kColumns]) noexcept {
-    sum_steps<Avx512Bf16>(p, sums);
+    sum_steps<Avx512Bf16, kOneLine>(p, sums);
   }
 };
 #endif

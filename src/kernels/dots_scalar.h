@@ -57,10 +57,6 @@ struct ScalarDot {
     }
     return sums;
   }
-  static Sums finer(Sums sums, std::int32_t number) noexcept {
-    for (std::int32_t& sum : sums.at) sum = sum * 254 + number;
-    return sums;
-  }
   static ScalarLanes to_float(const Sums& sums) noexcept {
     ScalarLanes y;
     for (int l = 0; l < 16; ++l) y.at[l] = static_cast<float>(sums.at[l]);

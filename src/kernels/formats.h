@@ -17,7 +17,7 @@ namespace {
 ///   Input              what a row brings to a step
 ///   read(address)      reads one
 ///   add(x, w, sums)    the sums after the step
-template <class Format, int kRows, int kColumns>
+template <class Format, bool kOneLine, int kRows, int kColumns>
 [[gnu::always_inline]] inline void sum_steps(const Part& p, typename Format::Lanes (&sums)[kRows][kColumns]) noexcept {
   using Lanes = typename Format::Lanes;
 #pragma GCC unroll 6
@@ -33,8 +33,8 @@ template <class Format, int kRows, int kColumns>
 #pragma GCC unroll 4
     for (int n = 0; n < kColumns; ++n) {
       column[n] = Format::load(w + n * panel_bytes);
-      __builtin_prefetch(next + n * panel_bytes, 0, 2);
     }
+    fetch<Format, kOneLine, kColumns>(next, panel_bytes);
 #pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
       const typename Format::Input row = Format::read(x + m * x_stride);
@@ -87,9 +87,9 @@ struct F32 {
   static Input read(const std::byte* from) noexcept { return L::broadcast(*floats(from)); }
   static L add(L x, L w, L sums) noexcept { return fma(x, w, sums); }
 
-  template <int kRows, int kColumns>
+  template <bool kOneLine, int kRows, int kColumns>
   [[gnu::always_inline]] static void sum_up(const Part& p, L (&sums)[kRows][kColumns]) noexcept {
-    sum_steps<F32>(p, sums);
+    sum_steps<F32, kOneLine>(p, sums);
   }
 };
 
@@ -98,9 +98,9 @@ struct F16 : F32<L> {
   static constexpr Layout kLayout = kF16;
   static L load(const std::byte* from) noexcept { return L::load_half(words(from)); }
 
-  template <int kRows, int kColumns>
+  template <bool kOneLine, int kRows, int kColumns>
   [[gnu::always_inline]] static void sum_up(const Part& p, L (&sums)[kRows][kColumns]) noexcept {
-    sum_steps<F16>(p, sums);
+    sum_steps<F16, kOneLine>(p, sums);
   }
 };
 
@@ -150,9 +150,9 @@ struct WideBf16 : Bf16Rows<float, rounded_to_bfloat> {
   static Input read(const std::byte* from) noexcept { return {L::broadcast(floats(from)[0]), L::broadcast(floats(from)[1])}; }
   static L add(Input x, Column w, L sums) noexcept { return fma(x.even, w.even, fma(x.odd, w.odd, sums)); }
 
-  template <int kRows, int kColumns>
+  template <bool kOneLine, int kRows, int kColumns>
   [[gnu::always_inline]] static void sum_up(const Part& p, L (&sums)[kRows][kColumns]) noexcept {
-    sum_steps<WideBf16>(p, sums);
+    sum_steps<WideBf16, kOneLine>(p, sums);
   }
 };
 

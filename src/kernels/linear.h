@@ -28,31 +28,33 @@ struct Part {
   const std::byte* w = nullptr;  ///< the first panel, at the range's first step
   std::int64_t panel_bytes = 0;
   const std::byte* next = nullptr;  ///< laid out like w and read after it: fetched meanwhile. Any address will do.
+  bool one_line = false;            ///< of what lies at `next` a step fetches one line, and not all of all panels
   std::int64_t inputs = 0;          ///< of the range
   // Of formats with scales, at the range's first group:
   const std::byte* w_scales = nullptr;  ///< of the first panel
   const std::byte* x_scales = nullptr;  ///< of the first row, x_stride from row to row
   std::int64_t x_fine = 0;              ///< from a row's numbers to its finer ones
   std::int64_t range = 0;
-  float* waiting = nullptr;  ///< [3][kBlockRows][kPartWidth], at the first row: sums of one range, of two, of four
+  float* waiting = nullptr;  ///< [3][kBlockRows][columns], at the first row: sums of one range, of two, of four
   Matrix y;                  ///< of the first row and column; cols may end within a panel
 };
 
 /// An odd range completes a pair, 3 and 7 a pair of pairs, 7 the whole: ((0+1)+(2+3))+((4+5)+(6+7)).
 template <class Lanes, int kRows, int kColumns>
 [[gnu::always_inline]] inline void fold(Lanes (&sums)[kRows][kColumns], const Part& p) noexcept {
+  constexpr std::int64_t kWidth = kColumns * 16;
   int level = 0;
   for (; p.range >> level & 1; ++level) {
-    const float* earlier = p.waiting + level * kBlockRows * kPartWidth;
+    const float* earlier = p.waiting + level * kBlockRows * kWidth;
 #pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-      for (int n = 0; n < kColumns; ++n) sums[m][n] = Lanes::load(earlier + m * kPartWidth + n * 16) + sums[m][n];
+      for (int n = 0; n < kColumns; ++n) sums[m][n] = Lanes::load(earlier + m * kWidth + n * 16) + sums[m][n];
     }
   }
   const bool waits = level < 3, whole = p.y.cols >= kColumns * 16;
-  float* to = waits ? p.waiting + level * kBlockRows * kPartWidth : p.y.data;
-  const std::int64_t stride = waits ? kPartWidth : p.y.stride;
+  float* to = waits ? p.waiting + level * kBlockRows * kWidth : p.y.data;
+  const std::int64_t stride = waits ? kWidth : p.y.stride;
   if (waits || whole) {
 #pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
@@ -79,10 +81,30 @@ constexpr int rows_for(int columns) noexcept {
   return fit < Format::kTileRows ? fit : Format::kTileRows;
 }
 
+/// Lines of memory that a step of one panel lies on.
+template <class Format>
+inline constexpr int kLines = Format::kLayout.step_bytes <= 64 ? 1 : static_cast<int>(Format::kLayout.step_bytes / 64);
+
+/// What each step of a tile does for those to come.
+template <class Format, bool kOneLine, int kColumns>
+[[gnu::always_inline]] inline void fetch(const std::byte* next, std::int64_t panel_bytes) noexcept {
+#pragma GCC unroll 4
+  for (int n = 0; n < (kOneLine ? 1 : kColumns); ++n) {
+#pragma GCC unroll 2
+    for (int line = 0; line < (kOneLine ? 1 : kLines<Format>); ++line) {
+      __builtin_prefetch(next + n * panel_bytes + line * 64, 0, 2);
+    }
+  }
+}
+
 template <class Format, int kRows, int kColumns>
 [[gnu::noinline]] void part(const Part& p) noexcept {
   typename Format::Lanes sums[kRows][kColumns];
-  Format::sum_up(p, sums);
+  if (kRows > 1 && p.one_line) {
+    Format::template sum_up<true>(p, sums);
+  } else {
+    Format::template sum_up<false>(p, sums);
+  }
   fold(sums, p);
 }
 template <class Format, int kRows, int kColumns>
@@ -106,48 +128,64 @@ template <class Format>
 void linear_block(const Rows& x, std::int64_t inputs, const std::byte* panels, std::int64_t panel_bytes, int group,
                   Matrix y) noexcept {
   constexpr Layout layout = Format::kLayout;
-  alignas(64) float waiting[3][kBlockRows][kPartWidth];
-  const int most = rows_for<Format>(group);
+  alignas(64) float waiting[3 * kBlockRows * kPartWidth];
   const std::int64_t all_steps = panel_steps(layout, inputs);
+  // Even tiles: one that is much smaller than the others would load as many weights for less.
+  const auto block_rows = static_cast<std::int32_t>(x.rows), most = rows_for<Format>(group);
+  const std::int32_t tiles = (block_rows + most - 1) / most, even = block_rows / tiles, larger = block_rows % tiles;
+
+  Part part{.x_stride = x.stride, .panel_bytes = panel_bytes, .x_fine = Format::fine_at(all_steps)};
+  part.one_line = tiles >= group * kLines<Format>;
   std::int64_t step = 0, scale = 0;
-  for (std::int64_t range = 0; range < kRanges; ++range) {
-    const std::int64_t count = range_begin(inputs, range + 1) - range_begin(inputs, range);
-    const std::int64_t steps = ceil_div(count, layout.step_inputs);
-    // What is read next: the next range of these panels, or the first one of the next panels.
-    const std::byte* next = panels + (range + 1 < kRanges ? (step + steps) * layout.step_bytes : group * panel_bytes);
-    for (std::int64_t m = 0, rows = 0; m < x.rows; m += rows) {
-      // Even tiles: one that is much smaller than the others would load as many weights for less.
-      const std::int64_t tiles = (x.rows - m + most - 1) / most;
-      rows = (x.rows - m + tiles - 1) / tiles;
-      const std::byte* row = x.data + m * x.stride;
-      part_of_rows<Format, Format::kTileRows>(rows, group,
-                                              {.x = row + step * layout.step_inputs * Format::kInputBytes,
-                                               .x_stride = x.stride,
-                                               .w = panels + step * layout.step_bytes,
-                                               .panel_bytes = panel_bytes,
-                                               .next = next,
-                                               .inputs = count,
-                                               .w_scales = panels + all_steps * layout.step_bytes + scale * 32,
-                                               .x_scales = row + Format::scales_at(all_steps) + scale * Format::kScaleBytes,
-                                               .x_fine = Format::fine_at(all_steps),
-                                               .range = range,
-                                               .waiting = waiting[0][m],
-                                               .y = {y.data + m * y.stride, rows, y.cols, y.stride}});
+  for (part.range = 0; part.range < kRanges; ++part.range) {
+    part.inputs = range_begin(inputs, part.range + 1) - range_begin(inputs, part.range);
+    const std::int64_t steps = ceil_div(part.inputs, layout.step_inputs);
+    part.w = panels + step * layout.step_bytes;
+    part.w_scales = panels + all_steps * layout.step_bytes + scale * 32;
+    // What is read next: the next range of these panels, or the first one of the next panels. Where there are tiles enough,
+    // each fetches a share of it.
+    part.next = panels + (part.range + 1 < kRanges ? (step + steps) * layout.step_bytes : group * panel_bytes);
+    const std::byte* row = x.data;
+    std::int32_t fetched = 0;
+    part.waiting = waiting;
+    part.y = y;
+    for (std::int32_t tile = 0; tile < tiles; ++tile) {
+      part.y.rows = even + (tile < larger ? 1 : 0);
+      part.x = row + step * layout.step_inputs * Format::kInputBytes;
+      part.x_scales = row + Format::scales_at(all_steps) + scale * Format::kScaleBytes;
+      part_of_rows<Format, Format::kTileRows>(part.y.rows, group, part);
+      row += part.y.rows * x.stride;
+      part.y.data += part.y.rows * y.stride;
+      part.waiting += part.y.rows * group * 16;
+      if (part.one_line && ++fetched == group) {
+        part.next += 64 - (group - 1) * panel_bytes;
+        fetched = 0;
+      } else if (part.one_line) {
+        part.next += panel_bytes;
+      }
     }
     step += steps;
-    if constexpr (layout.group > 0) scale += ceil_div(count, layout.group);
+    if constexpr (layout.group > 0) scale += ceil_div(part.inputs, layout.group);
   }
 }
 
+/// Rows that go through all panels together: what stays in the second cache, but so many that weights are not read too often.
+inline constexpr std::int64_t kChunkBytes = std::int64_t{384} << 10, kLeastChunk = 96;
+
 template <class Format>
 void linear(const Rows& x, const PanelRange& w, Matrix y) noexcept {
+  std::int64_t chunk = kChunkBytes / (w.inputs * Format::kInputBytes + 1) / kBlockRows * kBlockRows;
+  if (chunk < kLeastChunk) chunk = kLeastChunk;
   const int most = columns_for<Format>(x.rows);
-  for (std::int64_t p = w.first; p < w.last; p += most) {
-    const int group = w.last - p < most ? static_cast<int>(w.last - p) : most;
-    for (std::int64_t m = 0; m < x.rows; m += kBlockRows) {
-      const std::int64_t rows = x.rows - m < kBlockRows ? x.rows - m : kBlockRows;
-      linear_block<Format>({x.data + m * x.stride, rows, x.stride}, w.inputs, w.panels + p * w.panel_bytes, w.panel_bytes,
-                           group, {y.data + m * y.stride + p * 16, rows, w.outputs - p * 16, y.stride});
+  for (std::int64_t top = 0; top < x.rows; top += chunk) {
+    const std::int64_t bottom = x.rows - top < chunk ? x.rows : top + chunk;
+    for (std::int64_t p = w.first; p < w.last; p += most) {
+      const int group = w.last - p < most ? static_cast<int>(w.last - p) : most;
+      for (std::int64_t m = top; m < bottom; m += kBlockRows) {
+        const std::int64_t rows = bottom - m < kBlockRows ? bottom - m : kBlockRows;
+        linear_block<Format>({x.data + m * x.stride, rows, x.stride}, w.inputs, w.panels + p * w.panel_bytes, w.panel_bytes,
+                             group, {y.data + m * y.stride + p * 16, rows, w.outputs - p * 16, y.stride});
+      }
     }
   }
 }

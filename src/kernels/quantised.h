@@ -3,9 +3,10 @@
 //   float    scale of a row's group = max |x| / 127, numbers q = x * (127 / max |x|) to the nearest, ties to even
 //   sums     = fma(float(sum q . w), x scale * w scale, sums), group after group
 //
-// A number that is far larger than its neighbours would leave them next to nothing of those 8 bits. So a group whose numbers are
-// small against its largest (12 sum |q| < 127 count) is kept finer: the rest of each number, 254 times as fine, is a
-// second number f of 8 bits, and the group's integer is 254 sum q . w + sum f . w, its scale max |x| / (127 * 254).
+// A number that is far larger than its neighbours would leave them next to nothing of those 8 bits. So a group whose numbers
+// are small against its largest (12 sum |q| < 127 count) is kept finer: the rest of each number, 254 times as fine, is a second
+// number f of 8 bits. After all groups of a range, those that are finer are added again, with f for q and the scale times 1 /
+// 254.
 //
 // A group whose numbers are all below kTiny counts as zeros. One with a number that is not finite has the scale NaN, and so is
 // every sum that it enters.
@@ -28,7 +29,8 @@ struct RowScale {
   float scale;
   std::int32_t begin;       ///< -128 * sum q
   std::int32_t fine_begin;  ///< -128 * sum f
-  std::int32_t is_fine;     ///< 1, or 0: there is no f
+  bool is_fine;             ///< there is an f
+  bool any_fine;            ///< in this group or a later one of the range
 };
 
 /// A Dot has
@@ -37,7 +39,6 @@ struct RowScale {
 ///   load_4(address, low, high)           the codes of eight
 ///   Input, read(address)                 four inputs of a row
 ///   add(x, w, sums)                      the sums after them
-///   finer(sums, n)                       254 * sums + n
 ///   Number, kOrder                       how a row's numbers are stored: the four as kOrder says
 template <class Dot, bool kFourBits>
 struct Quantised {
@@ -66,6 +67,10 @@ struct Quantised {
         to += ceil_div(count, 8) * 8 * kInputBytes;
         fine += ceil_div(count, 8) * 8 * kInputBytes;
       }
+      for (std::int64_t k = range_begin(inputs, range), later = 1; k + kLayout.group < end; k += kLayout.group, ++later) {
+        RowScale* group = scales - 1 - later;
+        group->any_fine |= group[1].any_fine;
+      }
     }
   }
 
@@ -86,7 +91,7 @@ struct Quantised {
     return static_cast<double>(sum(total)) + static_cast<double>(rounds * chains * 2 * 16 * 4);
   }
 
-  template <int kRows, int kColumns>
+  template <bool kOneLine, int kRows, int kColumns>
   [[gnu::always_inline]] static void sum_up(const Part& p, Lanes (&sums)[kRows][kColumns]) noexcept {
     using Sums = typename Dot::Sums;
 #pragma GCC unroll 6
@@ -98,24 +103,21 @@ struct Quantised {
     const std::int64_t x_stride = p.x_stride, panel_bytes = p.panel_bytes;
     for (std::int64_t left = p.inputs; left > 0; left -= kLayout.group) {
       Sums dots[kRows][kColumns];
-      std::int32_t any_fine = 0;
 #pragma GCC unroll 6
       for (int m = 0; m < kRows; ++m) {
         const std::int32_t begin = scale_of(x_scales, m * x_stride).begin;
-        any_fine |= scale_of(x_scales, m * x_stride).is_fine;
 #pragma GCC unroll 4
         for (int n = 0; n < kColumns; ++n) dots[m][n] = Dot::begin(begin);
       }
       const std::int64_t steps = ceil_div(left < kLayout.group ? left : kLayout.group, 8);
       for (std::int64_t k = steps; k > 0; --k, x += 2 * kQuad, w += kLayout.step_bytes, next += kLayout.step_bytes) {
+        fetch<Quantised, kOneLine, kColumns>(next, panel_bytes);
         typename Dot::Weights first[kColumns], second[kColumns];
 #pragma GCC unroll 4
         for (int n = 0; n < kColumns; ++n) {
-          __builtin_prefetch(next + n * panel_bytes, 0, 2);
           if constexpr (kFourBits) {
             Dot::load_4(w + n * panel_bytes, first[n], second[n]);
           } else {
-            __builtin_prefetch(next + n * panel_bytes + 64, 0, 2);
             first[n] = Dot::load_8(w + n * panel_bytes);
           }
         }
@@ -125,9 +127,6 @@ struct Quantised {
           for (int n = 0; n < kColumns; ++n) second[n] = Dot::load_8(w + n * panel_bytes + 64);
         }
         multiply_quad(x + kQuad, x_stride, second, dots);
-      }
-      if (any_fine != 0) [[unlikely]] {
-        refine(x - steps * 2 * kQuad, p.x_fine, x_stride, x_scales, w - steps * kLayout.step_bytes, panel_bytes, steps, dots);
       }
       Lanes scale[kColumns];
 #pragma GCC unroll 4
@@ -141,6 +140,21 @@ struct Quantised {
       w_scales += 32;
       x_scales += sizeof(RowScale);
     }
+    bool any_fine = false;
+#pragma GCC unroll 6
+    for (int m = 0; m < kRows; ++m) any_fine |= scale_of(p.x_scales, m * x_stride).any_fine;
+    if (any_fine) [[unlikely]] {
+#pragma GCC unroll 6
+      for (int m = 0; m < kRows; ++m) {
+        if (!scale_of(p.x_scales, m * x_stride).any_fine) continue;
+        Lanes row[kColumns];  // a copy: sums whose address is taken would not stay in registers
+#pragma GCC unroll 4
+        for (int n = 0; n < kColumns; ++n) row[n] = sums[m][n];
+        refine(p, m, row);
+#pragma GCC unroll 4
+        for (int n = 0; n < kColumns; ++n) sums[m][n] = row[n];
+      }
+    }
   }
 
  private:
@@ -148,33 +162,35 @@ struct Quantised {
     return *reinterpret_cast<const RowScale*>(scales + at);
   }
 
-  /// Adds the numbers f of the rows that have them, over the group that begins at `x` and `w`.
-  template <int kRows, int kColumns>
-  [[gnu::always_inline]] static void refine(const std::byte* x, std::int64_t x_fine, std::int64_t x_stride,
-                                            const std::byte* x_scales, const std::byte* w, std::int64_t panel_bytes,
-                                            std::int64_t steps, typename Dot::Sums (&dots)[kRows][kColumns]) noexcept {
-#pragma GCC unroll 6
-    for (int m = 0; m < kRows; ++m) {
-      const RowScale& row = scale_of(x_scales, m * x_stride);
-      if (row.is_fine == 0) continue;
-      const std::byte* fine = x + x_fine + m * x_stride;
-#pragma GCC unroll 4
-      for (int n = 0; n < kColumns; ++n) {
-        typename Dot::Sums sums = Dot::finer(dots[m][n], row.fine_begin);
-        const std::byte* column = w + n * panel_bytes;
+  /// Adds the groups of row m that are finer to its sums.
+  template <int kColumns>
+  [[gnu::noinline]] static void refine(const Part& p, std::int64_t m, Lanes (&sums)[kColumns]) noexcept {
+    const std::byte *fine = p.x + p.x_fine + m * p.x_stride, *w = p.w, *w_scales = p.w_scales;
+    const std::byte* x_scales = p.x_scales + m * p.x_stride;
+    for (std::int64_t left = p.inputs; left > 0; left -= kLayout.group) {
+      const RowScale& row = scale_of(x_scales, 0);
+      const std::int64_t steps = ceil_div(left < kLayout.group ? left : kLayout.group, 8);
+      for (int n = 0; n < kColumns && row.is_fine; ++n) {
+        typename Dot::Sums dots = Dot::begin(row.fine_begin);
         for (std::int64_t k = 0; k < steps; ++k) {
+          const std::byte* step = w + n * p.panel_bytes + k * kLayout.step_bytes;
           typename Dot::Weights first, second;
           if constexpr (kFourBits) {
-            Dot::load_4(column + k * kLayout.step_bytes, first, second);
+            Dot::load_4(step, first, second);
           } else {
-            first = Dot::load_8(column + k * kLayout.step_bytes);
-            second = Dot::load_8(column + k * kLayout.step_bytes + 64);
+            first = Dot::load_8(step);
+            second = Dot::load_8(step + 64);
           }
-          sums = Dot::add(Dot::read(fine + 2 * k * kQuad), first, sums);
-          sums = Dot::add(Dot::read(fine + (2 * k + 1) * kQuad), second, sums);
+          dots = Dot::add(Dot::read(fine + 2 * k * kQuad), first, dots);
+          dots = Dot::add(Dot::read(fine + (2 * k + 1) * kQuad), second, dots);
         }
-        dots[m][n] = sums;
+        const Lanes scale = Lanes::load_bfloat(words(w_scales + n * p.panel_bytes));
+        sums[n] = fma(Dot::to_float(dots), Lanes::broadcast(row.scale * (1.0F / 254.0F)) * scale, sums[n]);
       }
+      fine += steps * 2 * kQuad;
+      w += steps * kLayout.step_bytes;
+      w_scales += 32;
+      x_scales += sizeof(RowScale);
     }
   }
 
@@ -203,7 +219,7 @@ struct Quantised {
     const float not_finite = sum(odd);
     const Lanes inverse = Lanes::broadcast(tiny ? 0.0F : 127.0F / largest);
     const Lanes shift = Lanes::broadcast(12582912.0F);  // 1.5 * 2^23: rounds, and leaves the integer in the lowest bits
-    alignas(64) std::int32_t whole[64] = {};
+    alignas(64) std::int32_t whole[kLayout.group] = {};
     for (std::int64_t i = 0; i < count; i += 16) {
       integers(fma(load_lanes<Lanes>(x + i, count - i, 0), inverse, shift), whole + i);
     }
@@ -214,10 +230,10 @@ struct Quantised {
     }
     put(whole, count, to);
     if (tiny || 12 * magnitude >= 127 * static_cast<std::int32_t>(count)) {
-      return {(tiny ? 0.0F : largest / 127.0F) + not_finite, -128 * total, 0, 0};
+      return {(tiny ? 0.0F : largest / 127.0F) + not_finite, -128 * total, 0, false, false};
     }
     std::int32_t fine_total = 0;
-    alignas(64) std::int32_t rests[64] = {};
+    alignas(64) std::int32_t rests[kLayout.group] = {};
     for (std::int64_t i = 0; i < count; i += 16) {
       const Lanes numbers = load_lanes<Lanes>(x + i, count - i, 0);
       const Lanes nearest = fma(numbers, inverse, shift) - shift;
@@ -226,7 +242,7 @@ struct Quantised {
     }
     for (std::int32_t number : rests) fine_total += number;
     put(rests, count, fine);
-    return {largest / 32258.0F + not_finite, -128 * total, -128 * fine_total, 1};
+    return {largest / 127.0F + not_finite, -128 * total, -128 * fine_total, true, true};
   }
 
   /// The integers in the lowest bits of numbers that were shifted.

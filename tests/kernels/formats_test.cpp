@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -91,22 +92,21 @@ float defined_bf16(const Problem& p, std::int64_t row, std::int64_t output) {
 
 struct Group {
   float scale = 0;
-  std::vector<int> numbers;
+  std::vector<int> numbers, rests;  // rests: 254 times as fine, where the group is kept finer
 };
 Group quantised(const float* x, std::int64_t count) {
   float most = 0;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(x[i]));
-  Group group{most / 127.0F, {}};
+  Group group{most / 127.0F, {}, {}};
   std::int64_t magnitude = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     group.numbers.push_back(static_cast<int>(std::nearbyint(static_cast<double>(x[i]) * (127.0F / most))));
     magnitude += std::abs(group.numbers.back());
   }
   if (12 * magnitude >= 127 * count) return group;
-  group.scale = most / 32258.0F;
   for (std::int64_t i = 0; i < count; ++i) {  // the product is exact in double, and so is the difference
     const auto rest = static_cast<float>(static_cast<double>(x[i]) * (127.0F / most) - group.numbers[at(i)]);
-    group.numbers[at(i)] = 254 * group.numbers[at(i)] + static_cast<int>(std::nearbyint(static_cast<double>(rest) * 254));
+    group.rests.push_back(static_cast<int>(std::nearbyint(static_cast<double>(rest) * 254)));
   }
   return group;
 }
@@ -119,7 +119,7 @@ Group weights(const PackedMatrix& w, std::int64_t output, std::int64_t count, st
   const std::int64_t lane = output % 16, step_bytes = four ? 64 : 128;
   std::uint16_t scale = 0;
   std::memcpy(&scale, panel + all_steps * step_bytes + group * 32 + lane * 2, 2);
-  Group all{kernels::from_bfloat(scale), {}};
+  Group all{kernels::from_bfloat(scale), {}, {}};
   for (std::int64_t i = 0; i < count; ++i) {
     const std::byte* from = panel + (step + i / 8) * step_bytes + lane * 4 + i % 4;
     if (four) {
@@ -136,16 +136,22 @@ float defined_quantised(const Problem& p, const PackedMatrix& w, std::int64_t ro
   const std::int64_t size = p.dtype == DType::int4 ? 32 : 64;
   std::int64_t all_steps = 0, step = 0, group = 0;
   for (std::int64_t r = 0; r < 8; ++r) all_steps += (p.inputs * (r + 1) / 8 - p.inputs * r / 8 + 7) / 8;
+  const auto dot = [](const std::vector<int>& a, const std::vector<int>& b) {
+    return static_cast<float>(std::inner_product(a.begin(), a.end(), b.begin(), 0));
+  };
   float sums[8] = {};
   for (std::int64_t r = 0; r < 8; ++r) {
     const std::int64_t end = p.inputs * (r + 1) / 8;
+    std::vector<std::pair<Group, Group>> finer;
     for (std::int64_t k = p.inputs * r / 8; k < end; k += size, ++group) {
       const std::int64_t count = std::min(size, end - k);
       const Group a = quantised(p.x.data() + row * p.inputs + k, count), b = weights(w, output, count, step, all_steps, group);
-      int dot = 0;
-      for (std::int64_t i = 0; i < count; ++i) dot += a.numbers[at(i)] * b.numbers[at(i)];
-      sums[r] = std::fma(static_cast<float>(dot), a.scale * b.scale, sums[r]);
+      sums[r] = std::fma(dot(a.numbers, b.numbers), a.scale * b.scale, sums[r]);
+      if (!a.rests.empty()) finer.emplace_back(a, b);
       step += (count + 7) / 8;
+    }
+    for (const auto& [a, b] : finer) {
+      sums[r] = std::fma(dot(a.rests, b.numbers), a.scale * (1.0F / 254.0F) * b.scale, sums[r]);
     }
   }
   return folded(sums);
