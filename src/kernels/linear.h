@@ -134,7 +134,10 @@ void linear_block(const Rows& x, std::int64_t inputs, const std::byte* panels, s
   const auto block_rows = static_cast<std::int32_t>(x.rows), most = rows_for<Format>(group);
   const std::int32_t tiles = (block_rows + most - 1) / most, even = block_rows / tiles, larger = block_rows % tiles;
 
-  Part part{.x_stride = x.stride, .panel_bytes = panel_bytes, .x_fine = Format::fine_at(all_steps)};
+  Part part;
+  part.x_stride = x.stride;
+  part.panel_bytes = panel_bytes;
+  part.x_fine = Format::fine_at(all_steps);
   part.one_line = tiles >= group * kLines<Format>;
   std::int64_t step = 0, scale = 0;
   for (part.range = 0; part.range < kRanges; ++part.range) {
