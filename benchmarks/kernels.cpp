@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -38,9 +40,9 @@ Bench& bench() {
 
 /// Measures the limit before and after the case, runs it, and reports the shares. `what` is one repetition.
 template <class What>
-void measure(benchmark::State& state, double bytes, double operations, const What& what) {
+void measure(benchmark::State& state, DType dtype, double bytes, double operations, const What& what) {
   Bench& b = bench();
-  double bandwidth = b.limits.bandwidth(), peak = b.limits.peak();
+  double bandwidth = b.limits.bandwidth(), peak = b.limits.peak(dtype);
   what();
   double best = 1e300, all = 0;
   for (auto _ : state) {
@@ -51,7 +53,7 @@ void measure(benchmark::State& state, double bytes, double operations, const Wha
     all += time;
   }
   bandwidth = std::max(bandwidth, b.limits.bandwidth());
-  peak = std::max(peak, b.limits.peak());
+  peak = std::max(peak, b.limits.peak(dtype));
   const double limit = std::max(bytes / bandwidth, operations / peak), mean = all / static_cast<double>(state.iterations());
   state.counters["share"] = limit / mean;
   state.counters["best_share"] = limit / best;
@@ -62,27 +64,39 @@ void measure(benchmark::State& state, double bytes, double operations, const Wha
   state.SetLabel(std::string(kernels::name(b.table)) + ", " + std::to_string(b.pool.size()) + " threads");
 }
 
-/// The linears of some layers of bloom-560m, more than any cache holds.
-void linears(benchmark::State& state) {
+/// The linears of some layers of bloom-560m in one format, more than any cache holds.
+const std::vector<PackedMatrix>& weights(DType dtype) {
   static constexpr std::int64_t layers = 8, hidden = 1024;
-  static const std::vector<PackedMatrix> weights = [] {
-    std::vector<PackedMatrix> all;
-    for (std::int64_t i = 0; i < layers; ++i) {
-      all.emplace_back(3 * hidden, hidden);
-      all.emplace_back(hidden, hidden);
-      all.emplace_back(4 * hidden, hidden);
-      all.emplace_back(hidden, 4 * hidden);
-    }
-    for (PackedMatrix& w : all) std::fill_n(w.storage.data(), w.storage.count(), 0.01F);
-    return all;
-  }();
-  const std::int64_t rows = state.range(0);
-  FloatBuffer x(rows * 4 * hidden), y(rows * 4 * hidden);
+  static std::map<DType, std::vector<PackedMatrix>> made;
+  std::vector<PackedMatrix>& all = made[dtype];
+  if (!all.empty()) return all;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    all.emplace_back(3 * hidden, hidden, dtype);
+    all.emplace_back(hidden, hidden, dtype);
+    all.emplace_back(4 * hidden, hidden, dtype);
+    all.emplace_back(hidden, 4 * hidden, dtype);
+  }
+  std::vector<float> source(static_cast<std::size_t>(4 * hidden * hidden));
+  std::minstd_rand random;
+  for (float& x : source) x = std::uniform_real_distribution<float>(-0.1F, 0.1F)(random);
+  for (const PackedMatrix& w : all) {
+    const bool whole = pack_panels(w, reinterpret_cast<const std::byte*>(source.data()), FileDType::f32, 0, w.panel_count());
+    benchmark::DoNotOptimize(whole);
+  }
+  return all;
+}
+
+void linears(benchmark::State& state, DType dtype) {
+  const std::int64_t rows = state.range(0), widest = 4096;
+  FloatBuffer x(rows * widest), y(rows * widest);
   std::fill_n(x.data(), x.count(), 0.5F);
-  double bytes = 0;
-  for (const PackedMatrix& w : weights) bytes += static_cast<double>(w.bytes());
-  measure(state, bytes, bytes / 2 * static_cast<double>(rows), [&] {
-    for (const PackedMatrix& w : weights) {
+  double bytes = 0, products = 0;
+  for (const PackedMatrix& w : weights(dtype)) {
+    bytes += static_cast<double>(w.bytes());
+    products += static_cast<double>(w.inputs * w.outputs);
+  }
+  measure(state, dtype, bytes, 2 * products * static_cast<double>(rows), [&] {
+    for (const PackedMatrix& w : weights(dtype)) {
       bench().device.linear({x.data(), rows, w.inputs, w.inputs}, w, {y.data(), rows, w.outputs, w.outputs});
     }
   });
@@ -112,7 +126,7 @@ void attention(benchmark::State& state) {
   // A row meets each key it sees with head_dim multiply-adds, and each value with as many.
   const auto pairs = static_cast<double>(rows * past + rows * (rows + 1) / 2);
   const double operations = static_cast<double>(jobs * heads * head_dim) * 4 * pairs;
-  measure(state, static_cast<double>(jobs * (past + rows) * width) * 2 * 4, operations, [&] {
+  measure(state, DType::f32, static_cast<double>(jobs * (past + rows) * width) * 2 * 4, operations, [&] {
     bench().device.attention(all, {slopes.data(), 0.125F}, heads, scratch.data());
   });
 }
@@ -147,7 +161,15 @@ void pack(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * std::ssize(source));
 }
 
-BENCHMARK(linears)->ArgName("rows")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(512)->UseRealTime()->Unit(benchmark::kMillisecond);
+void rows_of(benchmark::internal::Benchmark* linears) {
+  linears->ArgName("rows")->UseRealTime()->Unit(benchmark::kMillisecond);
+  for (const int rows : {1, 2, 4, 8, 16, 32, 128, 512}) linears->Arg(rows);
+}
+BENCHMARK_CAPTURE(linears, f32, DType::f32)->Apply(rows_of);
+BENCHMARK_CAPTURE(linears, f16, DType::f16)->Apply(rows_of);
+BENCHMARK_CAPTURE(linears, bf16, DType::bf16)->Apply(rows_of);
+BENCHMARK_CAPTURE(linears, int8, DType::int8)->Apply(rows_of);
+BENCHMARK_CAPTURE(linears, int4, DType::int4)->Apply(rows_of);
 BENCHMARK(attention)
     ->ArgNames({"jobs", "rows", "past"})
     ->Args({1, 1, 1024})

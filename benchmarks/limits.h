@@ -6,67 +6,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
+#include "anthesis/dtype.h"
 #include "core/aligned_buffer.h"
 #include "core/thread_pool.h"
 #include "kernels/dispatch.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/table.h"
 
 namespace anthesis {
 namespace {
 
-constexpr int kChains = 12;  // independent sums, enough to hide the latency of any of today's units
-
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-#if defined(__x86_64__)
-[[gnu::target("avx512f")]] double multiply_adds_avx512(std::int64_t rounds) {
-  __m512 sums[kChains];
-  for (__m512& sum : sums) sum = _mm512_setzero_ps();
-  __m512 x = _mm512_set1_ps(1e-3F);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (__m512& sum : sums) sum = _mm512_fmadd_ps(x, x, sum);
-    asm volatile("" : "+v"(x));
-  }
-  for (__m512& sum : sums) asm volatile("" ::"v"(sum));
-  return 2.0 * 16 * kChains * static_cast<double>(rounds);
-}
-[[gnu::target("avx2,fma")]] double multiply_adds_avx2(std::int64_t rounds) {
-  __m256 sums[kChains];
-  for (__m256& sum : sums) sum = _mm256_setzero_ps();
-  __m256 x = _mm256_set1_ps(1e-3F);
-  for (std::int64_t i = 0; i < rounds; ++i) {
-#pragma GCC unroll 12
-    for (__m256& sum : sums) sum = _mm256_fmadd_ps(x, x, sum);
-    asm volatile("" : "+x"(x));
-  }
-  for (__m256& sum : sums) asm volatile("" ::"x"(sum));
-  return 2.0 * 8 * kChains * static_cast<double>(rounds);
-}
-#endif
-double multiply_adds_any(std::int64_t rounds) {
-  float sums[kChains] = {}, x = 1e-3F;
-  for (std::int64_t i = 0; i < rounds; ++i) {
-    for (float& sum : sums) sum = __builtin_fmaf(x, x, sum);
-    benchmark::DoNotOptimize(x);
-  }
-  for (float& sum : sums) benchmark::DoNotOptimize(sum);
-  return 2.0 * kChains * static_cast<double>(rounds);
-}
-/// Returns the number of operations.
-double multiply_adds(std::string_view isa, std::int64_t rounds) {
-#if defined(__x86_64__)
-  if (isa == "avx512") return multiply_adds_avx512(rounds);
-  if (isa == "avx2") return multiply_adds_avx2(rounds);
-#endif
-  return multiply_adds_any(isa == "scalar" ? rounds / 16 : rounds);
-}
 
 /// Eight streams, so that the prefetchers have as much to do as they can.
 std::int64_t read(const float* from, std::int64_t count) {
@@ -101,15 +52,17 @@ class Limits {
     }
     return best;
   }
-  /// Operations per second of all threads together.
-  double peak() {
+  /// Operations per second of all threads together, with the instructions that the kernels of this format use.
+  double peak(DType dtype = DType::f32) {
+    const kernels::Table& table = kernels::selected();
+    const kernels::Linear& kernel = table.linear[static_cast<std::size_t>(dtype)];
+    const std::int64_t rounds = kernels::name(table) == "scalar" ? 20'000 : 1'000'000;
     double best = 0;
     for (int i = 0; i < 5; ++i) {
       std::vector<double> done(static_cast<std::size_t>(pool_.size()));
       const double start = seconds();
-      pool_.run(pool_.size(), [&](int, std::int64_t begin, std::int64_t) {
-        done[static_cast<std::size_t>(begin)] = multiply_adds(kernels::name(kernels::selected()), 1'000'000);
-      });
+      pool_.run(pool_.size(),
+                [&](int, std::int64_t begin, std::int64_t) { done[static_cast<std::size_t>(begin)] = kernel.peak(rounds); });
       const double time = seconds() - start;
       double all = 0;
       for (double one : done) all += one;
