@@ -26,6 +26,7 @@ enum class ValueId : std::uint8_t {
   embedding_norm_output,
   layer_input,
   attention_norm_output,
+  query_key_value_lora_delta,
   query_key_value_output,
   attention_queries,
   attention_keys,
@@ -34,13 +35,16 @@ enum class ValueId : std::uint8_t {
   attention_probabilities,
   attention_head_outputs,
   attention_premix,
+  dense_lora_delta,
   attention_output,
   layer_mid,
   mlp_norm_output,
   mlp_input,
+  dense_h_to_4h_lora_delta,
   mlp_preactivation,
   mlp_activation,
   mlp_neurons,
+  dense_4h_to_h_lora_delta,
   mlp_output,
   layer_output,
   final_norm_output,
@@ -106,6 +110,9 @@ inline constexpr std::array<ValueInfo, kValueCount> kValues = [] {
           "input"),
       row(attention_norm_output, "attention_norm_output", H::layer, L::residual, R::none,
           "The normed stream entering the attention", attention_norm_output, "input_layernorm.output"),
+      row(query_key_value_lora_delta, "query_key_value.lora_delta", H::self_attn, L::fused, R::heads,
+          "What the row's adapter adds to the product: scale * B (A x), and the bias of B; zeros without an adapter",
+          query_key_value_lora_delta, "self_attention.query_key_value.lora_delta", false, false),
       row(query_key_value_output, "query_key_value_output", H::self_attn, L::fused, R::heads,
           "The fused projection: query, key and value of each head side by side", query_key_value_output,
           "self_attention.query_key_value.output", true, false),
@@ -126,6 +133,9 @@ inline constexpr std::array<ValueInfo, kValueCount> kValues = [] {
       row(attention_premix, "attention_premix", H::self_attn, L::head_outputs, R::heads,
           "Every head's output side by side, as the output projection takes it", attention_head_outputs,
           "self_attention.dense.input"),
+      row(dense_lora_delta, "dense.lora_delta", H::self_attn, L::residual, R::none,
+          "What the row's adapter adds to the output projection", dense_lora_delta, "self_attention.dense.lora_delta", false,
+          false),
       row(attention_output, "attention_output", H::self_attn, L::residual, R::none,
           "What the attention adds to the residual stream: the tensor entering dropout_add", attention_output,
           "self_attention.source.dropout_add_0.input"),
@@ -134,6 +144,9 @@ inline constexpr std::array<ValueInfo, kValueCount> kValues = [] {
       row(mlp_norm_output, "mlp_norm_output", H::layer, L::residual, R::none, "The normed stream entering the MLP",
           mlp_norm_output, "post_attention_layernorm.output"),
       row(mlp_input, "mlp_input", H::layer, L::residual, R::none, "What the MLP is called with", mlp_norm_output, "mlp.input"),
+      row(dense_h_to_4h_lora_delta, "dense_h_to_4h.lora_delta", H::mlp, L::neurons, R::neurons,
+          "What the row's adapter adds to the up projection", dense_h_to_4h_lora_delta, "mlp.dense_h_to_4h.lora_delta", false,
+          false),
       row(mlp_preactivation, "mlp_preactivation", H::mlp, L::neurons, R::neurons, "What the activation function is called with",
           mlp_preactivation, "mlp.dense_h_to_4h.output", true, false),
       row(mlp_activation, "mlp_activation", H::mlp, L::neurons, R::neurons, "The activation function's output", mlp_activation,
@@ -141,6 +154,9 @@ inline constexpr std::array<ValueInfo, kValueCount> kValues = [] {
       row(mlp_neurons, "mlp_neurons", H::mlp, L::neurons, R::neurons,
           "What the down projection receives: act(gate)·up on a gated MLP, the activation itself otherwise", mlp_activation,
           "mlp.dense_4h_to_h.input"),
+      row(dense_4h_to_h_lora_delta, "dense_4h_to_h.lora_delta", H::mlp, L::residual, R::none,
+          "What the row's adapter adds to the down projection", dense_4h_to_h_lora_delta, "mlp.dense_4h_to_h.lora_delta", false,
+          false),
       row(mlp_output, "mlp_output", H::mlp, L::residual, R::none,
           "What the MLP adds to the residual stream: the tensor entering dropout_add", mlp_output,
           "mlp.source.dropout_add_0.input"),
@@ -158,6 +174,9 @@ inline constexpr std::array<ValueInfo, kValueCount> kValues = [] {
 }();
 
 constexpr const ValueInfo& info(ValueId id) noexcept { return kValues[static_cast<std::size_t>(id)]; }
+
+/// Whether this is what an adapter adds to a linear.
+constexpr bool is_lora_delta(ValueId id) noexcept { return info(id).name.ends_with(".lora_delta"); }
 
 /// "layers.3.self_attention.source.dropout_add_0.input": where Hugging Face's modules have it, as nnterp writes it.
 std::string source_name(ValueId id, std::int64_t layer = 0);
@@ -213,7 +232,8 @@ class ValueVisitor {
  public:
   virtual ~ValueVisitor() = default;
   /// Asked once per value and layer, when the request is submitted; where the answer is yes, once more in the pass itself
-  /// before what costs is done: of scores and probabilities before the layer's attention, of logits before the head.
+  /// before what costs is done: of scores and probabilities before the layer's attention, of what adapters add before it is
+  /// written out, of logits before the head.
   [[nodiscard]] virtual bool wants(ValueId id, std::int64_t layer) const = 0;
   /// The view may be written to: the pass goes on with what it then holds, for this request alone.
   virtual void visit(const ValuePoint& point) = 0;

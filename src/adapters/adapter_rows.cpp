@@ -135,6 +135,19 @@ void AdapterRows::apply(const ModuleDelta& delta, Matrix x, Matrix y, std::int64
   if (!delta.lora_bias.empty()) device.add_bias(y, delta.lora_bias.data());
 }
 
+void AdapterRows::delta(std::int64_t module, Matrix x, Matrix y) const noexcept {
+  for (std::int64_t r = 0; r < y.rows; ++r) std::fill_n(y.row(r), y.cols, 0.0F);
+  for (const AdapterSegment& segment : segments(module)) {
+    const ModuleDelta* delta = delta_of(segment, module);
+    if (delta == nullptr || delta->b.outputs == 0) continue;
+    const Matrix to = y.slice(segment.first, segment.rows);
+    const Matrix low{low_.data(), segment.rows, delta->a.outputs, low_stride_};
+    device_.linear(x.slice(segment.first, segment.rows), delta->a, low);
+    device_.add_product(low, delta->b, to);
+    if (!delta->lora_bias.empty()) device_.add_bias(to, delta->lora_bias.data());
+  }
+}
+
 void AdapterRows::embed(const PackedMatrix& weight, const std::int32_t* ids, Matrix y) const noexcept {
   device_.gather(weight, ids, y);
   for (const AdapterSegment& segment : segments(module_index(Module::word_embeddings))) {

@@ -42,6 +42,8 @@ class AdapterRows {
   void product(std::int64_t module, Matrix x, const PackedMatrix& weight, Matrix y) const noexcept;
   /// y = DoRA scale * y + B (A x) + bias. `bias` may be null.
   void finish(std::int64_t module, Matrix x, Matrix y, const float* bias) const noexcept;
+  /// y = B (A x) + lora_bias, what finish() adds; zeros for rows without an adapter. To be looked at: the pass has its own.
+  void delta(std::int64_t module, Matrix x, Matrix y) const noexcept;
   /// y[r] = the embedding's row ids[r].
   void embed(const PackedMatrix& weight, const std::int32_t* ids, Matrix y) const noexcept;
   void layer_norm(std::int64_t module, Matrix x, const float* weight, const float* bias, float epsilon,

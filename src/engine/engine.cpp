@@ -225,6 +225,7 @@ void Engine::Impl::lay_out(std::span<const Work> work, const Route& route) {
     if ((job.watch && job.watch->wants_pattern(again)) || !branch.kv.absent().empty()) {
       limits.pattern_floats += config.n_head * item.rows * round_up(keys, kLanes);
     }
+    limits.deltas = limits.deltas || (job.watch && job.watch->wants_deltas());
     limits.keys = std::max(limits.keys, keys);
   }
   plan.set_unwatched(unwatched);

@@ -15,7 +15,7 @@ namespace anthesis {
 namespace {
 
 // Moments of a pass: points between which nothing is computed share one.
-constexpr std::int64_t kMomentsOfLayer = 12;
+constexpr std::int64_t kMomentsOfLayer = 16;
 
 std::int64_t entering(std::int64_t layer) { return 1 + kMomentsOfLayer * layer; }
 
@@ -29,32 +29,40 @@ std::int64_t moment_of(const ValueRef& value, std::int64_t layers) {
       return entering(value.layer);
     case ValueId::attention_norm_output:
       return entering(value.layer) + 1;
+    case ValueId::query_key_value_lora_delta:
+      return entering(value.layer) + 2;
     case ValueId::query_key_value_output:
     case ValueId::attention_queries:
     case ValueId::attention_keys:
     case ValueId::attention_values:
-      return entering(value.layer) + 2;
-    case ValueId::attention_scores:
       return entering(value.layer) + 3;
-    case ValueId::attention_probabilities:
+    case ValueId::attention_scores:
       return entering(value.layer) + 4;
+    case ValueId::attention_probabilities:
+      return entering(value.layer) + 5;
     case ValueId::attention_head_outputs:
     case ValueId::attention_premix:
-      return entering(value.layer) + 5;
-    case ValueId::attention_output:
       return entering(value.layer) + 6;
-    case ValueId::layer_mid:
+    case ValueId::dense_lora_delta:
       return entering(value.layer) + 7;
+    case ValueId::attention_output:
+      return entering(value.layer) + 8;
+    case ValueId::layer_mid:
+      return entering(value.layer) + 9;
     case ValueId::mlp_norm_output:
     case ValueId::mlp_input:
-      return entering(value.layer) + 8;
+      return entering(value.layer) + 10;
+    case ValueId::dense_h_to_4h_lora_delta:
+      return entering(value.layer) + 11;
     case ValueId::mlp_preactivation:
-      return entering(value.layer) + 9;
+      return entering(value.layer) + 12;
     case ValueId::mlp_activation:
     case ValueId::mlp_neurons:
-      return entering(value.layer) + 10;
+      return entering(value.layer) + 13;
+    case ValueId::dense_4h_to_h_lora_delta:
+      return entering(value.layer) + 14;
     case ValueId::mlp_output:
-      return entering(value.layer) + 11;
+      return entering(value.layer) + 15;
     case ValueId::layer_output:
       return entering(value.layer + 1);
     case ValueId::final_norm_output:
@@ -144,6 +152,7 @@ class Trace::Impl::Row final : public LateVisitor {
       const Target head{trace_.standing.step, moment_of({id, -1}, trace_.layers)};
       return trace_.target == head && is_logits(trace_.wanted.id) == is_logits(id);
     }
+    if (is_lora_delta(id)) return trace_.target == Target{trace_.standing.step, moment_of({id, layer}, trace_.layers)};
     return trace_.target.step == trace_.standing.step &&
            trace_.target.moment >= moment_of({ValueId::attention_scores, layer}, 0) &&
            trace_.target.moment <= moment_of({ValueId::attention_probabilities, layer}, 0);

@@ -28,15 +28,17 @@ bool BloomAttention::forward(Matrix norm, Matrix output, const Step& step) const
   const Heads values{fused.data + 2 * head_dim_, rows, heads_, head_dim_, fused.stride, 3 * head_dim_};
   const Heads outputs{merged.data, rows, heads_, head_dim_, merged.stride, head_dim_};
 
-  return query_key_value_.forward(norm, fused, step)  //
-         && at("query_key_value_output", fused)       //
-         && at("attention_queries", queries)          //
-         && at("attention_keys", keys)                //
-         && at("attention_values", values)            //
-         && remember(keys, values, step)              //
-         && attend(queries, outputs, step)            //
-         && at("attention_head_outputs", outputs)     //
-         && dense_.forward(merged, output, step);
+  return query_key_value_.forward(norm, fused, step)                                              //
+         && at("query_key_value.lora_delta", [&] { return query_key_value_.delta(norm, step); })  //
+         && at("query_key_value_output", fused)                                                   //
+         && at("attention_queries", queries)                                                      //
+         && at("attention_keys", keys)                                                            //
+         && at("attention_values", values)                                                        //
+         && remember(keys, values, step)                                                          //
+         && attend(queries, outputs, step)                                                        //
+         && at("attention_head_outputs", outputs)                                                 //
+         && dense_.forward(merged, output, step)                                                  //
+         && at("dense.lora_delta", [&] { return dense_.delta(merged, step); });
 }
 
 // Keys and values go to the cache first and are read from there, also by the step that wrote them.

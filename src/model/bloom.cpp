@@ -17,9 +17,14 @@ bool BloomMLP::forward(Matrix norm, Matrix output, const Step& step) const noexc
   const Taps at = step.taps(layer_);
   const Matrix neurons = step.scratch.neurons(norm.rows);  // [rows, 4 * hidden]
 
-  if (!dense_h_to_4h_.forward(norm, neurons, step) || !at("mlp_preactivation", neurons)) return false;
+  const bool go_on = dense_h_to_4h_.forward(norm, neurons, step)                                          //
+                     && at("dense_h_to_4h.lora_delta", [&] { return dense_h_to_4h_.delta(norm, step); })  //
+                     && at("mlp_preactivation", neurons);
+  if (!go_on) return false;
   step.device.gelu(neurons);
-  return at("mlp_activation", neurons) && dense_4h_to_h_.forward(neurons, output, step);
+  return at("mlp_activation", neurons)                     //
+         && dense_4h_to_h_.forward(neurons, output, step)  //
+         && at("dense_4h_to_h.lora_delta", [&] { return dense_4h_to_h_.delta(neurons, step); });
 }
 
 // ---- BloomBlock

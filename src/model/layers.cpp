@@ -1,6 +1,15 @@
 #include "model/layers.h"
 
 namespace anthesis {
+namespace {
+
+Matrix lora_delta(std::int64_t module, Matrix x, std::int64_t outputs, const Step& step) noexcept {
+  const Matrix delta = step.scratch.delta(x.rows, outputs);
+  step.adapters.delta(module, x, delta);
+  return delta;
+}
+
+}  // namespace
 
 bool ColumnParallelLinear::forward(Matrix x, Matrix y, const Step& step) const noexcept {
   step.adapters.product(module_, x, weight_, y);
@@ -8,11 +17,19 @@ bool ColumnParallelLinear::forward(Matrix x, Matrix y, const Step& step) const n
   return true;
 }
 
+Matrix ColumnParallelLinear::delta(Matrix x, const Step& step) const noexcept {
+  return lora_delta(module_, x, weight_.outputs, step);
+}
+
 bool RowParallelLinear::forward(Matrix x, Matrix y, const Step& step) const noexcept {
   step.adapters.product(module_, x, weight_, y);
   if (!step.group.fold(y)) return false;
   step.adapters.finish(module_, x, y, bias_.data());
   return true;
+}
+
+Matrix RowParallelLinear::delta(Matrix x, const Step& step) const noexcept {
+  return lora_delta(module_, x, weight_.outputs, step);
 }
 
 bool Embedding::forward(Matrix y, const Step& step) const noexcept {

@@ -18,6 +18,8 @@ class ColumnParallelLinear {
       : weight_(weight), bias_(bias), module_(module) {}
   /// x [rows, inputs] -> y [rows, outputs]. Whether to go on.
   bool forward(Matrix x, Matrix y, const Step& step) const noexcept;
+  /// What the rows' adapters add to y, zeros where there is none: [rows, outputs], written out for those who look.
+  [[nodiscard]] Matrix delta(Matrix x, const Step& step) const noexcept;
 
  private:
   const PackedMatrix& weight_;
@@ -31,6 +33,7 @@ class RowParallelLinear {
   RowParallelLinear(const PackedMatrix& weight, const std::vector<float>& bias, std::int64_t module)
       : weight_(weight), bias_(bias), module_(module) {}
   bool forward(Matrix x, Matrix y, const Step& step) const noexcept;
+  [[nodiscard]] Matrix delta(Matrix x, const Step& step) const noexcept;
 
  private:
   const PackedMatrix& weight_;

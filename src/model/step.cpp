@@ -7,6 +7,7 @@ void Scratch::reserve(const StepLimits& limits, const Device& device) {
   for (FloatBuffer* buffer : {&hidden_, &norm_, &output_, &merged_}) buffer->reserve(limits.rows * hidden);
   fused_.reserve(limits.rows * round_up(3 * config_.hidden_size, kLanes));
   neurons_.reserve(limits.rows * round_up(config_.neurons(), kLanes));
+  if (limits.deltas) delta_.reserve(limits.rows * round_up(config_.neurons(), kLanes));
   last_.reserve(limits.logit_rows * hidden);
   logits_.reserve(limits.logit_rows * round_up(config_.vocab_size, kLanes));
   attention_.reserve(device.attention_scratch(limits.keys));

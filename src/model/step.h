@@ -32,6 +32,7 @@ struct StepLimits {
   std::int64_t logit_rows = 0;
   std::int64_t keys = 0;  ///< of the longest sequence
   std::int64_t sequences = 0;
+  bool deltas = false;               ///< what adapters add may be written out
   std::int64_t pattern_floats = 0;  ///< heads * rows * padded keys of all patterns that are written out in one layer
 };
 
@@ -55,6 +56,8 @@ class Scratch {
   [[nodiscard]] Matrix neurons(std::int64_t rows) const noexcept { return matrix(neurons_, rows, config_.neurons()); }
   [[nodiscard]] Matrix last(std::int64_t rows) const noexcept { return matrix(last_, rows, config_.hidden_size); }
   [[nodiscard]] Matrix logits(std::int64_t rows) const noexcept { return matrix(logits_, rows, config_.vocab_size); }
+  /// What adapters add, for those who look.
+  [[nodiscard]] Matrix delta(std::int64_t rows, std::int64_t cols) const noexcept { return matrix(delta_, rows, cols); }
   [[nodiscard]] float* attention() const noexcept { return attention_.data(); }
   [[nodiscard]] std::vector<AttentionJob>& jobs() noexcept { return jobs_; }
   [[nodiscard]] std::vector<OpenAttention>& open() noexcept { return open_; }
@@ -68,7 +71,7 @@ class Scratch {
   }
 
   const BloomConfig& config_;
-  FloatBuffer hidden_, norm_, output_, merged_, fused_, neurons_, last_, logits_, attention_, pattern_;
+  FloatBuffer hidden_, norm_, output_, merged_, fused_, neurons_, delta_, last_, logits_, attention_, pattern_;
   std::vector<AttentionJob> jobs_;
   std::vector<OpenAttention> open_;
   std::vector<OpenPattern> patterns_;

@@ -28,6 +28,7 @@ Watch::Watch(const CompiledEdits* edits, ValueVisitor* visitor, std::int64_t lay
       wanted_[static_cast<std::size_t>(layer + 1)] |= bit(value.id);
       points_[static_cast<std::size_t>(layer + 1)] |= bit(value.same_as);
       wants_pattern_ = wants_pattern_ || (bit(value.id) & kPattern) != 0;
+      wants_deltas_ = wants_deltas_ || is_lora_delta(value.id);
     }
   }
 }
@@ -73,6 +74,12 @@ void Plan::set_logits(std::int64_t sequence, std::int64_t first_row, std::int64_
   for (WatchedRows& to : watched_) {
     if (to.sequence == sequence) to.first_logit_row = first_row, to.logit_rows = rows;
   }
+}
+
+bool Plan::wants_delta(ValueId id, std::int64_t layer) const noexcept {
+  return std::ranges::any_of(watched_, [&](const WatchedRows& rows) {
+    return !rows.again && (rows.watch->wanted(layer) & bit(id)) != 0 && rows.watch->visitor()->wants(id, layer);
+  });
 }
 
 bool Plan::wants_more_logits() const noexcept {

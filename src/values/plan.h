@@ -4,6 +4,7 @@
 // a view of its own rows; what the visitor throws is kept for its request, and the pass goes on for the others.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <span>
@@ -65,6 +66,8 @@ class Watch {
   [[nodiscard]] bool wants_pattern(bool again = false) const noexcept;
   /// Whether they are wanted in this one, asked when the pass is there.
   [[nodiscard]] bool wants_pattern(std::int64_t layer, bool again) const noexcept;
+  /// Whether what an adapter adds to a linear may be wanted in any layer.
+  [[nodiscard]] bool wants_deltas() const noexcept { return wants_deltas_; }
   /// Which rows' logits are wanted, asked when the pass is there.
   [[nodiscard]] LogitRows logits() const noexcept;
 
@@ -74,7 +77,7 @@ class Watch {
   const LateVisitor* late_;
   std::vector<std::uint32_t> wanted_;  // [layers + 1]: the root, then each layer
   std::vector<std::uint32_t> points_;
-  bool wants_pattern_ = false;
+  bool wants_pattern_ = false, wants_deltas_ = false;
 };
 
 /// Which layers a pass runs. Requests on different routes run in passes of their own.
@@ -95,7 +98,7 @@ struct WatchedRows {
   std::int64_t first_position = 0;                   ///< of the first row in the sequence
   std::int64_t sequence = 0;                         ///< which of the step's sequences
   bool again = false;                                ///< computed anew: edited, but not looked at
-  std::exception_ptr error{};                          ///< what the visitor threw; it is not called again in this pass
+  std::exception_ptr error{};                        ///< what the visitor threw; it is not called again in this pass
 };
 
 /// Scores or pattern of one of a step's sequences, written out: [heads, rows, keys].
@@ -128,6 +131,9 @@ class Plan {
   [[nodiscard]] Passage passage(std::int64_t layer) const noexcept;
   /// Whether a sequence's watcher wants its scores or pattern in a layer, so that they have to be written out.
   [[nodiscard]] bool wants_pattern(std::int64_t sequence, std::int64_t layer) const noexcept;
+
+  /// Whether anyone wants what adapters add here, asked when the pass is there.
+  [[nodiscard]] bool wants_delta(ValueId id, std::int64_t layer) const noexcept;
 
   /// Whether a late visitor that had the last row's logits now wants all.
   [[nodiscard]] bool wants_more_logits() const noexcept;
@@ -162,6 +168,11 @@ class Taps {
   }
   bool operator()(PointName point, Heads rows) const noexcept {
     return !wanted(point) || plan_->visit(point.id(), layer_, rows);
+  }
+  /// The same for what adapters add, which is made where somebody looks.
+  template <std::invocable Make>
+  bool operator()(PointName point, const Make& make) const noexcept {
+    return !wanted(point) || !plan_->wants_delta(point.id(), layer_) || plan_->visit(point.id(), layer_, make());
   }
   /// Whether anyone looks: asked before a kernel is chosen, where writing a value out costs.
   [[nodiscard]] bool wanted(PointName point) const noexcept { return (points_ & point.bit()) != 0; }

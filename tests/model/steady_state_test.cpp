@@ -105,7 +105,7 @@ TEST(SteadyState, APassAllocatesNothing) {
   std::vector<std::int32_t> ids(kRows, 7);
   std::vector<StepSequence> sequences(2);
   const std::vector<std::int64_t> logit_rows{kRows - 2, kRows - 1};
-  scratch.reserve({kRows, 2, 1024, 2, config.n_head * kRows * 1024}, device);
+  scratch.reserve({kRows, 2, 1024, 2, true, config.n_head * kRows * 1024}, device);
   plan.add({&watch, 0, kRows - 1, 0, 1, 0, 0, 0, false});
 
   std::int64_t in_passes = 0;

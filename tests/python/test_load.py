@@ -96,8 +96,10 @@ def test_support_and_values(model: anthesis.Model) -> None:
         support["layers.self_attn.nothing"]
     assert "layers.mlp.mlp_neurons" in repr(support)
     table = {value.name: value for value in model.values()}
-    assert len(table) == 25
+    assert len(table) == 29
     assert table["attention_premix"].same_as == "attention_head_outputs"
     assert table["layer_mid"].axes == "batch seq hidden" and table["layer_mid"].writable
     assert not table["next_token_probs"].writable and not table["mlp_preactivation"].listed
+    delta = table["dense.lora_delta"]
+    assert not delta.writable and not delta.listed
     assert "layers.self_attn.attention_keys" in repr(table["attention_keys"])
