@@ -13,6 +13,12 @@ const ModuleDelta* delta_of(const AdapterSegment& segment, std::int64_t module) 
   return segment.adapter == nullptr ? nullptr : segment.adapter->module(module);
 }
 
+void fetch(const PackedMatrix& w) noexcept {
+  constexpr std::int64_t kBytes = 4096;
+  const std::int64_t bytes = std::min(w.bytes(), kBytes);
+  for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(w.panels() + at, 0, 2);
+}
+
 /// Calls body(key, first, rows) for runs of rows whose segments have the same key: neighbours run together, since a row's bits
 /// do not depend on it.
 template <class KeyOf, class Body>
@@ -109,7 +115,11 @@ void AdapterRows::finish(std::int64_t module, Matrix x, Matrix y, const float* b
   if (std::ssize(all) >= kSegmentsPerThread * device_.pool().size()) {
     device_.pool().run(std::ssize(all), [&](int thread, std::int64_t begin, std::int64_t end) {
       const Device& own = lanes_[static_cast<std::size_t>(thread)]->device;
-      for (std::int64_t i = begin; i < end; ++i) run(all[static_cast<std::size_t>(i)], own);
+      for (std::int64_t i = begin; i < end; ++i) {
+        if (const ModuleDelta* delta = delta_of(all[static_cast<std::size_t>(i)], module)) fetch(delta->b);
+        if (const ModuleDelta* next = i + 1 < end ? delta_of(all[static_cast<std::size_t>(i + 1)], module) : nullptr) fetch(next->a);
+        run(all[static_cast<std::size_t>(i)], own);
+      }
     });
   } else {
     const std::int64_t numbers = low_stride_ * (x.cols + y.cols);  // of A and B, at most

@@ -4,14 +4,20 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/fail.h"
 
 namespace anthesis {
 namespace {
 
-PackedMatrix packed(const Tensor& tensor) {
-  PackedMatrix matrix(tensor.shape[0], tensor.shape[1]);
+std::int64_t packed_bytes(const Tensor& tensor) {
+  return tensor.shape.size() == 2 ? anthesis::packed_bytes(tensor.shape[0], tensor.shape[1], DType::f32) : 0;
+}
+
+/// Takes its place from what is left.
+PackedMatrix packed(const Tensor& tensor, std::byte*& left) {
+  PackedMatrix matrix(tensor.shape[0], tensor.shape[1], DType::f32, std::exchange(left, left + packed_bytes(tensor)));
   (void)pack_panels(matrix, reinterpret_cast<const std::byte*>(tensor.data.data()), FileDType::f32, 0, matrix.panel_count());
   return matrix;
 }
@@ -52,7 +58,7 @@ void scale_rows(Tensor& b, double scale, const std::vector<float>& row_scale) {
   }
 }
 
-void take_tokens(const AdaptedModule& module, ModuleDelta& delta) {
+void take_tokens(const AdaptedModule& module, ModuleDelta& delta, std::byte*& left) {
   std::vector<std::size_t> order(module.token_rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t i) { return module.token_rows[i]; });
@@ -62,7 +68,7 @@ void take_tokens(const AdaptedModule& module, ModuleDelta& delta) {
     std::ranges::copy(row(module.tokens, static_cast<std::int64_t>(order[i])),
                       sorted.data.begin() + static_cast<std::int64_t>(i) * sorted.shape[1]);
   }
-  delta.tokens = packed(sorted);
+  delta.tokens = packed(sorted, left);
 }
 
 void check_copy(const PeftAdapter& adapter, std::int64_t index, const BaseCopy& copy, const BaseRows& base) {
@@ -96,21 +102,27 @@ void check_base_copies(const PeftAdapter& adapter, const BaseRows& rows) {
 AdapterWeights::AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows)
     : modules_(static_cast<std::size_t>(module_count(base))) {
   check_base_copies(adapter, rows);
+  std::int64_t bytes = 0;
+  for (const auto& [index, module] : adapter.modules) {
+    for (const Tensor* tensor : {&module.a, &module.b, &module.weight, &module.tokens}) bytes += packed_bytes(*tensor);
+  }
+  memory_ = FloatBuffer(bytes / 4);
+  auto* left = reinterpret_cast<std::byte*>(memory_.data());
   for (const auto& [index, module] : adapter.modules) {
     auto delta = std::make_unique<ModuleDelta>();
     if (module.rank() > 0) {
       if (!module.magnitude.empty()) delta->row_scale = dora_scale(module, index, rows);
       Tensor b = module.b;
       scale_rows(b, module.scale, delta->row_scale);
-      delta->a = packed(module.a);
-      delta->b = packed(b);
+      delta->a = packed(module.a, left);
+      delta->b = packed(b, left);
       delta->lora_bias.assign(module.lora_bias.data.begin(), module.lora_bias.data.end());
       for (float& number : delta->lora_bias) number = static_cast<float>(module.scale * static_cast<double>(number));
     }
-    if (module.weight.shape.size() == 2) delta->weight = packed(module.weight);
+    if (module.weight.shape.size() == 2) delta->weight = packed(module.weight, left);
     if (module.weight.shape.size() == 1) delta->norm_weight.assign(module.weight.data.begin(), module.weight.data.end());
     delta->bias.assign(module.bias.data.begin(), module.bias.data.end());
-    if (!module.token_rows.empty()) take_tokens(module, *delta);
+    if (!module.token_rows.empty()) take_tokens(module, *delta, left);
     most_rank_ = std::max({most_rank_, module.rank(), delta->tokens.outputs});
     bytes_ += delta->bytes();
     modules_[static_cast<std::size_t>(index)] = std::move(delta);

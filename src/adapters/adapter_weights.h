@@ -50,6 +50,8 @@ class AdapterWeights {
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
+  // All matrices, in the order in which a pass comes to them: large pages for all, and none that is half empty.
+  FloatBuffer memory_;
   std::vector<std::unique_ptr<const ModuleDelta>> modules_;
   std::int64_t most_rank_ = 0, bytes_ = 0;
 };

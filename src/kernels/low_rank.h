@@ -18,7 +18,8 @@ void add_product(Matrix x, const PanelRange& w, Matrix y) noexcept {
   alignas(64) float sums[Lanes::kTileRows][kWidth];
   const auto* panels = reinterpret_cast<const float*>(w.panels);
   const std::int64_t panel = w.inputs * 16;
-  const int most_groups = most_columns<Lanes>(x.rows);
+  // A single row is done with each panel in a few cycles: what counts is that they are read one after the other.
+  const int most_groups = x.rows == 1 ? 1 : most_columns<Lanes>(x.rows);
   for (std::int64_t p = w.first; p < w.last; p += most_groups) {
     const int group = w.last - p < most_groups ? static_cast<int>(w.last - p) : most_groups;
     const int most = most_rows<Lanes>(group);

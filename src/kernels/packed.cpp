@@ -28,16 +28,6 @@ static_assert(kernels::kInt8.group == kPiece && kPiece % kernels::kInt4.group ==
 
 const Layout& layout_of(DType dtype) noexcept { return kernels::kLayouts[static_cast<std::size_t>(dtype)]; }
 
-std::int64_t panel_floats(std::int64_t outputs, std::int64_t inputs, DType dtype) {
-  std::int64_t rounded = 0, wide = 0;
-  // 8 bytes for each input and lane, more than any format takes, and room for what fills up steps and lines.
-  if (outputs < 0 || inputs < 0 || __builtin_add_overflow(outputs, kLanes - 1, &rounded) ||
-      __builtin_mul_overflow(rounded / kLanes, inputs, &wide) || wide > (INT64_MAX >> 8) - rounded) {
-    throw std::bad_array_new_length();
-  }
-  return rounded / kLanes * kernels::panel_bytes(layout_of(dtype), inputs) / 4;
-}
-
 template <float (*kConvert)(std::uint16_t) noexcept>
 void widen_16(const std::byte* source, std::int64_t count, float* into) noexcept {
   std::uint16_t piece[kPiece];
@@ -257,8 +247,22 @@ void for_ranges(const Layout& layout, std::int64_t inputs, const Body& body) {
 
 }  // namespace
 
+std::int64_t packed_bytes(std::int64_t outputs, std::int64_t inputs, DType dtype) {
+  std::int64_t rounded = 0, wide = 0;
+  // 8 bytes for each input and lane, more than any format takes, and room for what fills up steps and lines.
+  if (outputs < 0 || inputs < 0 || __builtin_add_overflow(outputs, kLanes - 1, &rounded) ||
+      __builtin_mul_overflow(rounded / kLanes, inputs, &wide) || wide > (INT64_MAX >> 8) - rounded) {
+    throw std::bad_array_new_length();
+  }
+  return rounded / kLanes * kernels::panel_bytes(layout_of(dtype), inputs);
+}
+
 PackedMatrix::PackedMatrix(std::int64_t outputs_, std::int64_t inputs_, DType dtype_)
-    : storage(panel_floats(outputs_, inputs_, dtype_)), outputs(outputs_), inputs(inputs_), dtype(dtype_) {}
+    : storage(packed_bytes(outputs_, inputs_, dtype_) / 4),
+      begin(reinterpret_cast<std::byte*>(storage.data())),
+      outputs(outputs_),
+      inputs(inputs_),
+      dtype(dtype_) {}
 
 std::int64_t PackedMatrix::panel_bytes() const noexcept { return kernels::panel_bytes(layout_of(dtype), inputs); }
 

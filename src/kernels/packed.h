@@ -20,9 +20,10 @@ constexpr std::int64_t byte_size(FileDType dtype) noexcept { return dtype == Fil
 /// Inputs that a matrix may have where its rows are rounded or quantised as they enter: a row has to fit into scratch.
 inline constexpr std::int64_t kMostInputs = std::int64_t{1} << 19;
 
-/// Owns the panels. Filled once, then immutable and shared by all threads.
+/// Panels, in memory of their own or in somebody else's. Filled once, then immutable and shared by all threads.
 struct PackedMatrix {
-  FloatBuffer storage;  ///< bytes, whatever the format
+  FloatBuffer storage;         ///< bytes, whatever the format; empty where they lie in memory that belongs to others
+  std::byte* begin = nullptr;  ///< of the first panel, at a multiple of 64
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
   DType dtype = DType::f32;
@@ -30,13 +31,19 @@ struct PackedMatrix {
   PackedMatrix() = default;
   /// Throws std::bad_alloc where that is too much or less than nothing.
   PackedMatrix(std::int64_t outputs_, std::int64_t inputs_, DType dtype_ = DType::f32);
+  /// In `place`, which outlives it and has packed_bytes() zeros.
+  PackedMatrix(std::int64_t outputs_, std::int64_t inputs_, DType dtype_, std::byte* place)
+      : begin(place), outputs(outputs_), inputs(inputs_), dtype(dtype_) {}
 
   [[nodiscard]] std::int64_t panel_count() const noexcept { return (outputs + kLanes - 1) / kLanes; }
   [[nodiscard]] std::int64_t panel_bytes() const noexcept;
-  [[nodiscard]] std::byte* panels() const noexcept { return reinterpret_cast<std::byte*>(storage.data()); }
+  [[nodiscard]] std::byte* panels() const noexcept { return begin; }
   [[nodiscard]] std::byte* panel(std::int64_t p) const noexcept { return panels() + p * panel_bytes(); }
   [[nodiscard]] std::int64_t bytes() const noexcept { return panel_count() * panel_bytes(); }
 };
+
+/// Bytes of a matrix's panels, a multiple of 64. Throws std::bad_alloc where that is too much or less than nothing.
+std::int64_t packed_bytes(std::int64_t outputs, std::int64_t inputs, DType dtype);
 
 /// Fills panels [first, last) from `source`, the matrix's rows from output 16 * first on, [.., inputs], as a file stores them
 /// (any alignment).
