@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +18,11 @@ namespace anthesis {
 
 struct LoadOptions {
   DType dtype = DType::f32;  ///< the format of the matrices in memory, whatever the file's (anthesis/dtype.h)
-  int threads = 0;           ///< that pack the weights; 0: one per processor this process may use
-  std::string revision{};    ///< of a model named by hub id: a branch, tag or commit; empty: "main"
+  /// What adapters of this model are kept in, f32 or f16; absent: f32 beside matrices in f32, else f16. Rows are float32 either
+  /// way.
+  std::optional<DType> adapter_dtype{};
+  int threads = 0;         ///< that pack the weights; 0: one per processor this process may use
+  std::string revision{};  ///< of a model named by hub id: a branch, tag or commit; empty: "main"
   /// Called now and then from the loading thread with the bytes packed so far and in all.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
 };
@@ -29,6 +33,7 @@ struct ModelInfo {
   std::vector<std::filesystem::path> files;  ///< weights, in order
   std::string file_dtype;                    ///< "f16", or "f16, f32" where the file mixes
   DType dtype = DType::f32;                  ///< in memory
+  DType adapter_dtype = DType::f32;          ///< of its adapters, in memory
   std::int64_t parameters = 0;
   std::int64_t file_bytes = 0;
   std::int64_t weight_bytes = 0;     ///< packed, in memory

@@ -44,6 +44,7 @@ def load(
     max_sequences: int = 256,
     kv_tokens: int = 0,
     adapter_bytes: int = 0,
+    adapter_dtype: Any = None,
 ) -> Model:
     """Loads a model.
 
@@ -57,13 +58,14 @@ def load(
     rows_per_step, max_sequences: token rows of one pass at most, and sequences that run at the same time. No influence on results.
     kv_tokens: tokens of keys and values in all; 0: a quarter of the machine's memory, taken as it is used.
     adapter_bytes: of adapters in memory (`model.adapters`); those that nobody uses leave, the longest unused first. 0: no limit.
+    adapter_dtype: what adapters are kept in: "f32" or "f16"; None: f32 beside weights in f32, else f16.
 
     Raises LoadError where a file is missing, damaged or unsupported, InvalidArgument (a ValueError) on options this build does
     not have. Ctrl-C interrupts.
     """
     name = _name(path_or_id)
     with Bar(progress, "loading", "B") as bar:
-        core = _core.Model.load(name, dtype_name(dtype), threads, revision, bar)
+        core = _core.Model.load(name, dtype_name(dtype), threads, revision, bar, "" if adapter_dtype is None else dtype_name(adapter_dtype))
     return Model(core, tokenizer, EngineLimits(threads, rows_per_step, max_sequences, kv_tokens), adapter_bytes)
 
 

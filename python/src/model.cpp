@@ -16,11 +16,16 @@
 namespace anthesis::python {
 namespace {
 
-LoadOptions options_of(const std::string& dtype, int threads, const std::string& revision) {
+LoadOptions options_of(const std::string& dtype, int threads, const std::string& revision,
+                       const std::string& adapter_dtype = "") {
   LoadOptions options;
   const std::optional<DType> parsed = parse_dtype(dtype);
   if (!parsed) throw InvalidArgument("[load] dtype is '" + dtype + "', expected f32, f16, bf16, int8 or int4");
   options.dtype = *parsed;
+  if (!adapter_dtype.empty()) {
+    options.adapter_dtype = parse_dtype(adapter_dtype);
+    if (!options.adapter_dtype) throw InvalidArgument("[load] adapter_dtype is '" + adapter_dtype + "', expected f32 or f16");
+  }
   options.threads = threads;
   options.revision = revision;
   return options;
@@ -44,8 +49,8 @@ std::shared_ptr<Model> merged(const Model& model, const std::shared_ptr<Adapter>
 }
 
 std::shared_ptr<Model> load(const std::string& name, const std::string& dtype, int threads, const std::string& revision,
-                            const nb::object& progress) {
-  LoadOptions options = options_of(dtype, threads, revision);
+                            const nb::object& progress, const std::string& adapter_dtype) {
+  LoadOptions options = options_of(dtype, threads, revision, adapter_dtype);
   options.progress = watched(progress);
   const nb::gil_scoped_release released;
   return std::const_pointer_cast<Model>(Model::load(name, options));
@@ -81,6 +86,9 @@ void bind_model(nb::module_& m) {
       .def_ro("file_dtype", &ModelInfo::file_dtype, "'f16', or 'f16, f32' where the file mixes.")
       .def_prop_ro(
           "dtype", [](const ModelInfo& info) { return std::string(name(info.dtype)); }, "In memory.")
+      .def_prop_ro(
+          "adapter_dtype", [](const ModelInfo& info) { return std::string(name(info.adapter_dtype)); },
+          "Of its adapters, in memory.")
       .def_ro("parameters", &ModelInfo::parameters)
       .def_ro("file_bytes", &ModelInfo::file_bytes)
       .def_ro("weight_bytes", &ModelInfo::weight_bytes, "Packed, in memory.")
@@ -90,7 +98,7 @@ void bind_model(nb::module_& m) {
       .def_ro("folded", &ModelInfo::folded, "The adapter that is folded in (Model.merged); empty: none.");
   nb::class_<Model>(m, "Model")
       .def_static("load", &load, nb::arg("name"), nb::arg("dtype"), nb::arg("threads"), nb::arg("revision"),
-                  nb::arg("progress").none())
+                  nb::arg("progress").none(), nb::arg("adapter_dtype") = "")
       .def("merged", &merged, nb::arg("adapter"), nb::arg("dtype"), nb::arg("threads"), nb::arg("progress").none())
       .def_prop_ro("config", &Model::config, nb::rv_policy::reference_internal)
       .def_prop_ro("info", &Model::info, nb::rv_policy::reference_internal)

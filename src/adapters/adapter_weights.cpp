@@ -4,23 +4,41 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "core/fail.h"
 
 namespace anthesis {
 namespace {
 
-std::int64_t packed_bytes(const Tensor& tensor) {
-  return tensor.shape.size() == 2 ? anthesis::packed_bytes(tensor.shape[0], tensor.shape[1], DType::f32) : 0;
-}
+/// One after the other, in a piece of memory for all.
+class Packing {
+ public:
+  Packing(FloatBuffer& memory, DType dtype) : memory_(memory), dtype_(dtype) {}
 
-/// Takes its place from what is left.
-PackedMatrix packed(const Tensor& tensor, std::byte*& left) {
-  PackedMatrix matrix(tensor.shape[0], tensor.shape[1], DType::f32, std::exchange(left, left + packed_bytes(tensor)));
-  (void)pack_panels(matrix, reinterpret_cast<const std::byte*>(tensor.data.data()), FileDType::f32, 0, matrix.panel_count());
-  return matrix;
-}
+  /// Before any is packed: counts.
+  void expect(const Tensor& tensor) {
+    if (tensor.shape.size() == 2) bytes_ += packed_bytes(tensor.shape[0], tensor.shape[1], DType::f32);  // at most
+  }
+  PackedMatrix pack(const Tensor& tensor) {
+    if (memory_.count() == 0) memory_ = FloatBuffer(bytes_ / 4);
+    const DType dtype = suits_f16(tensor) ? dtype_ : DType::f32;
+    PackedMatrix matrix(tensor.shape[0], tensor.shape[1], dtype, reinterpret_cast<std::byte*>(memory_.data()) + used_);
+    used_ += matrix.bytes();
+    (void)pack_panels(matrix, reinterpret_cast<const std::byte*>(tensor.data.data()), FileDType::f32, 0, matrix.panel_count());
+    return matrix;
+  }
+
+ private:
+  static bool suits_f16(const Tensor& tensor) {
+    float largest = 0;
+    for (const float x : tensor.data) largest = std::max(largest, std::abs(x));
+    return largest <= 65504.0F && (largest >= 0x1p-8F || largest == 0);
+  }
+
+  FloatBuffer& memory_;
+  DType dtype_;
+  std::int64_t bytes_ = 0, used_ = 0;
+};
 
 std::span<const float> row(const Tensor& tensor, std::int64_t r) {
   const std::int64_t cols = tensor.shape[1];
@@ -58,7 +76,7 @@ void scale_rows(Tensor& b, double scale, const std::vector<float>& row_scale) {
   }
 }
 
-void take_tokens(const AdaptedModule& module, ModuleDelta& delta, std::byte*& left) {
+void take_tokens(const AdaptedModule& module, ModuleDelta& delta, Packing& packing) {
   std::vector<std::size_t> order(module.token_rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t i) { return module.token_rows[i]; });
@@ -68,7 +86,7 @@ void take_tokens(const AdaptedModule& module, ModuleDelta& delta, std::byte*& le
     std::ranges::copy(row(module.tokens, static_cast<std::int64_t>(order[i])),
                       sorted.data.begin() + static_cast<std::int64_t>(i) * sorted.shape[1]);
   }
-  delta.tokens = packed(sorted, left);
+  delta.tokens = packing.pack(sorted);
 }
 
 void check_copy(const PeftAdapter& adapter, std::int64_t index, const BaseCopy& copy, const BaseRows& base) {
@@ -99,30 +117,28 @@ void check_base_copies(const PeftAdapter& adapter, const BaseRows& rows) {
   for (const auto& [index, copy] : adapter.base_copies) check_copy(adapter, index, copy, rows);
 }
 
-AdapterWeights::AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows)
+AdapterWeights::AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows, DType dtype)
     : modules_(static_cast<std::size_t>(module_count(base))) {
   check_base_copies(adapter, rows);
-  std::int64_t bytes = 0;
+  Packing packing(memory_, dtype);
   for (const auto& [index, module] : adapter.modules) {
-    for (const Tensor* tensor : {&module.a, &module.b, &module.weight, &module.tokens}) bytes += packed_bytes(*tensor);
+    for (const Tensor* tensor : {&module.a, &module.b, &module.weight, &module.tokens}) packing.expect(*tensor);
   }
-  memory_ = FloatBuffer(bytes / 4);
-  auto* left = reinterpret_cast<std::byte*>(memory_.data());
   for (const auto& [index, module] : adapter.modules) {
     auto delta = std::make_unique<ModuleDelta>();
     if (module.rank() > 0) {
       if (!module.magnitude.empty()) delta->row_scale = dora_scale(module, index, rows);
       Tensor b = module.b;
       scale_rows(b, module.scale, delta->row_scale);
-      delta->a = packed(module.a, left);
-      delta->b = packed(b, left);
+      delta->a = packing.pack(module.a);
+      delta->b = packing.pack(b);
       delta->lora_bias.assign(module.lora_bias.data.begin(), module.lora_bias.data.end());
       for (float& number : delta->lora_bias) number = static_cast<float>(module.scale * static_cast<double>(number));
     }
-    if (module.weight.shape.size() == 2) delta->weight = packed(module.weight, left);
+    if (module.weight.shape.size() == 2) delta->weight = packing.pack(module.weight);
     if (module.weight.shape.size() == 1) delta->norm_weight.assign(module.weight.data.begin(), module.weight.data.end());
     delta->bias.assign(module.bias.data.begin(), module.bias.data.end());
-    if (!module.token_rows.empty()) take_tokens(module, *delta, left);
+    if (!module.token_rows.empty()) take_tokens(module, *delta, packing);
     most_rank_ = std::max({most_rank_, module.rank(), delta->tokens.outputs});
     bytes_ += delta->bytes();
     modules_[static_cast<std::size_t>(index)] = std::move(delta);

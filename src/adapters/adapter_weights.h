@@ -40,7 +40,9 @@ void check_base_copies(const PeftAdapter& adapter, const BaseRows& rows);
 class AdapterWeights {
  public:
   /// Throws as check_base_copies.
-  AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows);
+  /// `dtype` is f32 or f16. A matrix stays in f32 where f16 would lose more than its last bits: where its largest number is
+  /// above 65504 or below 2^-8.
+  AdapterWeights(const PeftAdapter& adapter, const BloomConfig& base, const BaseRows& rows, DType dtype = DType::f32);
 
   /// Null: the adapter leaves the module as it is.
   [[nodiscard]] const ModuleDelta* module(std::int64_t index) const noexcept {

@@ -69,6 +69,8 @@ void add_model_options(CommandLine& line, ModelOptions& options) {
 
 void add_adapter_option(CommandLine& line, ModelOptions& options) {
   line.text("--adapter", "DIR", options.adapter, "a LoRA adapter of the model: a folder, or the id of a cached one");
+  line.text("--adapter-dtype", "FORMAT", options.adapter_dtype,
+            "what adapters are kept in: f32 or f16 (f32 beside weights in f32, else f16)");
 }
 
 void add_engine_options(CommandLine& line, ModelOptions& options) {
@@ -90,6 +92,7 @@ void settle(const CommandLine& line, ModelOptions& options) {
 LoadOptions load_options(const ModelOptions& options) {
   LoadOptions load;
   load.dtype = options.dtype ? parse_dtype(*options.dtype).value() : DType::f32;
+  if (options.adapter_dtype) load.adapter_dtype = parse_dtype(*options.adapter_dtype);
   load.threads = static_cast<int>(options.threads);
   load.revision = options.revision.value_or("");
   return load;

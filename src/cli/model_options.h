@@ -16,7 +16,7 @@ namespace anthesis::cli {
 
 struct ModelOptions {
   std::optional<std::string> model;  ///< absent: the bundled one
-  std::optional<std::string> revision, dtype;
+  std::optional<std::string> revision, dtype, adapter_dtype;
   std::optional<std::string> adapter;  ///< a folder or hub id; for the commands that run the model
   std::int64_t threads = 0;
   bool own_dtype = false;  ///< of the command: without --dtype the file's own is taken, not f32

@@ -95,7 +95,8 @@ struct Adapter::Impl {
     info = describe(adapter, std::move(name));
     ThreadPool alone(1);
     const Device device(kernels::selected(), alone);
-    weights = std::make_unique<const AdapterWeights>(adapter, model->config(), base_rows(*model, device));
+    weights = std::make_unique<const AdapterWeights>(adapter, model->config(), base_rows(*model, device),
+                                                     model->info().adapter_dtype);
     info.bytes = weights->bytes();
   }
 

@@ -89,6 +89,9 @@ void check(const LoadOptions& options) {
   if (options.dtype > DType::int4) {
     fail<InvalidArgument>("load", "dtype is {}, expected one of the enumeration", static_cast<int>(options.dtype));
   }
+  if (options.adapter_dtype && *options.adapter_dtype != DType::f32 && *options.adapter_dtype != DType::f16) {
+    fail<InvalidArgument>("load", "adapter_dtype is {}, expected f32 or f16", name(*options.adapter_dtype));
+  }
   if (options.threads < 0) fail<InvalidArgument>("load", "threads is {}, expected 0 (all processors) or more", options.threads);
 }
 
@@ -105,10 +108,15 @@ PackedMatrix shape_of(const StoredTensor& tensor, DType dtype) {
   return shape;
 }
 
-ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& folder, DType dtype) {
+void take_dtypes(const LoadOptions& options, ModelInfo& info) {
+  info.dtype = options.dtype;
+  info.adapter_dtype = options.adapter_dtype.value_or(options.dtype == DType::f32 ? DType::f32 : DType::f16);
+}
+
+ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& folder, const LoadOptions& options) {
   ModelInfo info;
   info.folder = folder;
-  info.dtype = dtype;
+  take_dtypes(options, info);
   info.files = checkpoint.files();
   info.parameters = checkpoint.config().parameter_count();
   info.ignored = checkpoint.ignored();
@@ -118,7 +126,7 @@ ModelInfo describe(const Checkpoint& checkpoint, const std::filesystem::path& fo
   const auto add = [&](const std::string& weight) {
     const StoredTensor& tensor = checkpoint.tensor(weight);
     dtypes.insert(tensor.dtype);
-    info.weight_bytes += tensor.shape.size() == 2 ? shape_of(tensor, dtype).bytes() : tensor.shape[0] * 4;
+    info.weight_bytes += tensor.shape.size() == 2 ? shape_of(tensor, options.dtype).bytes() : tensor.shape[0] * 4;
   };
   for (const WeightShape& weight : weight_shapes(checkpoint.config())) add(weight.name);
   if (checkpoint.has_own_head() && checkpoint.config().tie_word_embeddings) add("lm_head.weight");
@@ -165,7 +173,7 @@ std::shared_ptr<const Model> Model::load(const std::filesystem::path& folder, co
   auto impl = std::make_unique<Impl>();
   const Checkpoint checkpoint = Checkpoint::open(folder);
   impl->config = checkpoint.config();
-  impl->info = describe(checkpoint, folder, options.dtype);
+  impl->info = describe(checkpoint, folder, options);
   if (std::filesystem::exists(folder / "tokenizer.json")) impl->tokenizer = Tokenizer::load(folder / "tokenizer.json");
 
   std::optional<FoldedWeights> folded;
@@ -242,7 +250,7 @@ std::shared_ptr<const Model> Model::merged(const Adapter& adapter, const LoadOpt
 }
 
 std::shared_ptr<const Model> Model::merged(const Adapter& adapter) const {
-  return merged(adapter, {.dtype = impl_->info.dtype});
+  return merged(adapter, {.dtype = impl_->info.dtype, .adapter_dtype = impl_->info.adapter_dtype});
 }
 
 std::shared_ptr<const Model> Model::random(const BloomConfig& config, const LoadOptions& options) {
@@ -250,7 +258,7 @@ std::shared_ptr<const Model> Model::random(const BloomConfig& config, const Load
   const FloatEnvironment environment;
   auto impl = std::make_unique<Impl>();
   impl->config = config;
-  impl->info.dtype = options.dtype;
+  take_dtypes(options, impl->info);
   impl->info.parameters = config.parameter_count();
   impl->info.architecture = "BloomForCausalLM";
   ThreadPool pool(options.threads);
@@ -275,7 +283,7 @@ ModelInfo Model::inspect(const std::string& name, const LoadOptions& options, Bl
   const std::filesystem::path folder = resolve(name, options.revision);
   const Checkpoint checkpoint = Checkpoint::open(folder);
   if (config != nullptr) *config = checkpoint.config();
-  return describe(checkpoint, folder, options.dtype);
+  return describe(checkpoint, folder, options);
 }
 
 std::filesystem::path Model::resolve(const std::string& name, const std::string& revision) {

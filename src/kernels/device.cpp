@@ -163,7 +163,7 @@ void Device::linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
 void Device::add_product(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
   const Profile::Timer timer(profile_, span_of("add product", x.rows, w));
   pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
-    table_.add_product(x, {w.panels(), w.panel_bytes(), w.inputs, w.outputs, first, last}, y);
+    table_.add_product(x, {w.panels(), w.panel_bytes(), w.inputs, w.outputs, first, last}, w.dtype == DType::f16, y);
   });
 }
 

@@ -50,7 +50,7 @@ class Device {
 
   /// y[r][n] = fold of x[r] . w[n]; y is [rows, outputs]. The format of w decides how (docs/numbers.md).
   void linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept;
-  /// y[r][n] += x[r] . w[n] for w in f32 of few inputs: summed in one chain over all of them, from 0, then added.
+  /// y[r][n] += x[r] . w[n] for w in f32 or f16 of few inputs: summed in one chain over all of them, from 0, then added.
   void add_product(Matrix x, const PackedMatrix& w, Matrix y) const noexcept;
   /// y[r][n] += bias[n]
   void add_bias(Matrix y, const float* bias) const noexcept;

@@ -65,8 +65,9 @@ struct Linear {
 struct Table {
   const char* name;
   Linear linear[5];  ///< by DType
-  /// Columns 16 * first .. 16 * last of y += x . w; each sum is one chain over all inputs, added at its end.
-  void (*add_product)(Matrix x, const PanelRange& w, Matrix y) noexcept;
+  /// Columns 16 * first .. 16 * last of y += x . w, for w in f32 or f16 (`halves`); each sum is one chain over all inputs,
+  /// added at its end.
+  void (*add_product)(Matrix x, const PanelRange& w, bool halves, Matrix y) noexcept;
   /// into[i] += what[i]
   void (*add)(float* into, const float* what, std::int64_t count) noexcept;
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float epsilon, std::int64_t count,

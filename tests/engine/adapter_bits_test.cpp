@@ -7,6 +7,7 @@
 #include <map>
 
 #include "anthesis/anthesis.h"
+#include "kernels/halves.h"
 #include "support/effort.h"
 #include "support/random_adapter.h"
 
@@ -26,6 +27,15 @@ std::shared_ptr<const Adapter> random_adapter(const std::shared_ptr<const Model>
   const test::TemporaryFolder folder;
   test::write_random_adapter(folder.path(), shape, random, wishes);
   return Adapter::load(model, folder.path().string());
+}
+
+/// Rounds every number of an adapter's file to a half.
+void round_to_halves(const std::filesystem::path& file) {
+  NamedTensors tensors = read_safetensors(file);
+  for (auto& [name, tensor] : tensors) {
+    for (float& x : tensor.data) x = kernels::from_half(kernels::to_half(x));
+  }
+  write_safetensors(file, tensors);
 }
 
 Request random_request(Random& random, const BloomConfig& config, const Adapters& adapters) {
@@ -179,6 +189,66 @@ TEST(AdapterBits, LettingGoOfAnAdapterInUseChangesNothing) {
   EXPECT_FALSE(seen.expired());
   expect_same(expected, run.finish(engine), "");
   EXPECT_TRUE(seen.expired());
+}
+
+// Kept in f16 an adapter is half as large, and where halves hold its numbers it is the same to the bit: rows are float32 and
+// sums too. That is what a model has whose matrices are not in f32.
+TEST(AdapterBits, HalvesAreWidened) {
+  Random random(21);
+  const test::Shape shape{2, 3, 8, 40};
+  const test::TemporaryFolder base, lora;
+  test::write_random_model(base.path(), shape, random);
+  for (const std::int64_t rank : {1, 13, 16, 100}) {
+    const auto folder = lora.path() / std::to_string(rank);
+    test::write_lora(folder, shape, rank, random);  // scale 2: B times it is a half too
+    round_to_halves(folder / "adapter_model.safetensors");
+    const auto logits = [&](DType dtype, std::optional<DType> adapter_dtype, std::int64_t& bytes) {
+      LoadOptions options{.dtype = dtype, .threads = 1};
+      options.adapter_dtype = adapter_dtype;
+      const auto model = Model::load(base.path().string(), options);
+      Engine engine(model, {.threads = 2, .kv_tokens = 1024});
+      ForwardInput input;
+      input.input_ids = {{1, 7, 3, 9, 30}, {2, 2, 2, 5, 6}, {11, 0, 0, 0, 0}};
+      input.adapters = {Adapter::load(model, folder.string()), nullptr, Adapter::load(model, folder.string())};
+      bytes = input.adapters[0]->info().bytes;
+      return forward(engine, input).logits.data;
+    };
+    for (const DType dtype : {DType::f32, DType::bf16, DType::int4}) {
+      std::int64_t wide = 0, narrow = 0, own = 0;
+      const auto expected = logits(dtype, DType::f32, wide);
+      EXPECT_EQ(logits(dtype, DType::f16, narrow), expected) << name(dtype) << ", rank " << rank;
+      EXPECT_EQ(logits(dtype, std::nullopt, own), expected);
+      if (rank % 2 == 0) EXPECT_EQ(wide, 2 * narrow);  // else panels are filled up to whole lines
+      EXPECT_EQ(own, dtype == DType::f32 ? wide : narrow);
+    }
+  }
+}
+
+// Numbers that halves do not hold well stay in f32, matrix by matrix.
+TEST(AdapterBits, WhatHalvesCannotHoldStaysWide) {
+  Random random(22);
+  const test::Shape shape{1, 2, 8, 30};
+  const test::TemporaryFolder base, lora;
+  test::write_random_model(base.path(), shape, random);
+  test::write_lora(lora.path(), shape, 4, random);
+  NamedTensors tensors = read_safetensors(lora.path() / "adapter_model.safetensors");
+  for (auto& [tensor, numbers] : tensors) {
+    const float factor = tensor.find("lora_A") != std::string::npos ? 0x1p-20F : 0x1p+20F;
+    for (float& x : numbers.data) x *= factor;
+  }
+  write_safetensors(lora.path() / "adapter_model.safetensors", tensors);
+  const auto logits = [&](DType adapter_dtype) {
+    LoadOptions options{.dtype = DType::int8, .threads = 1};
+    options.adapter_dtype = adapter_dtype;
+    const auto model = Model::load(base.path().string(), options);
+    Engine engine(model, {.threads = 1, .kv_tokens = 1024});
+    ForwardInput input;
+    input.input_ids = {{1, 7, 3, 9}};
+    input.adapters = {Adapter::load(model, lora.path().string())};
+    return forward(engine, input).logits.data;
+  };
+  EXPECT_EQ(logits(DType::f16), logits(DType::f32));
+  EXPECT_THROW(logits(DType::bf16), InvalidArgument);
 }
 
 }  // namespace

@@ -217,26 +217,29 @@ TEST_P(DeviceRows, ColumnsAreScaledAndScattered) {
   }
 }
 
-// One chain of fused multiply-adds from 0, then one addition: what the loop here does, bit for bit.
+// One chain of fused multiply-adds from 0, then one addition: what the loop here does, bit for bit. Halves are widened.
 TEST_P(DeviceRows, ProductsOfFewInputsAreAdded) {
   Random random(12);
-  for (const std::int64_t inputs : {1, 2, 8, 13, 64, 100}) {
-    for (const std::int64_t rows : {1, 3, 7, 30}) {
-      const std::int64_t outputs = 16 * 9 + inputs % 5, stride = 176;
-      const std::vector<float> x = random.numbers(rows * inputs), w = random.numbers(outputs * inputs);
-      std::vector<float> y = random.numbers(rows * stride), expected = y;
-      for (std::int64_t r = 0; r < rows; ++r) {
-        for (std::int64_t n = 0; n < outputs; ++n) {
-          float sum = 0;
-          for (std::int64_t k = 0; k < inputs; ++k) {
-            sum = std::fma(x[static_cast<std::size_t>(r * inputs + k)], w[static_cast<std::size_t>(n * inputs + k)], sum);
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    for (const std::int64_t inputs : {1, 2, 8, 13, 64, 100, 200}) {
+      for (const std::int64_t rows : {1, 3, 7, 30}) {
+        const std::int64_t outputs = 16 * 9 + inputs % 5, stride = 176;
+        const std::vector<float> x = random.numbers(rows * inputs);
+        std::vector<float> w = random.numbers(outputs * inputs), y = random.numbers(rows * stride), expected = y;
+        const PackedMatrix packed = testing::pack(w, outputs, inputs, dtype);
+        for (std::int64_t n = 0; n < outputs; ++n) unpack(packed, n, 0, inputs, w.data() + n * inputs);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          for (std::int64_t n = 0; n < outputs; ++n) {
+            float sum = 0;
+            for (std::int64_t k = 0; k < inputs; ++k) {
+              sum = std::fma(x[static_cast<std::size_t>(r * inputs + k)], w[static_cast<std::size_t>(n * inputs + k)], sum);
+            }
+            expected[static_cast<std::size_t>(r * stride + n)] += sum;
           }
-          expected[static_cast<std::size_t>(r * stride + n)] += sum;
         }
+        device_.add_product({const_cast<float*>(x.data()), rows, inputs, inputs}, packed, {y.data(), rows, outputs, stride});
+        EXPECT_TRUE(same(y, expected)) << rows << " rows, " << inputs << " inputs";
       }
-      device_.add_product({const_cast<float*>(x.data()), rows, inputs, inputs}, testing::pack(w, outputs, inputs),
-                          {y.data(), rows, outputs, stride});
-      EXPECT_TRUE(same(y, expected)) << rows << " rows, " << inputs << " inputs";
     }
   }
 }
