@@ -163,7 +163,9 @@ TEST(AdapterBits, AZeroAdapterIsTheBase) {
     request.adapter = random_adapter(model, shape, random);
     const Running other(engine, request);
     expect_same(base, zero.finish(engine), "round " + std::to_string(round));
-    EXPECT_FALSE(same(base.result.logits, other.finish(engine).result.logits)) << "an adapter that does nothing would pass";
+    const bool changes = !same(base.result.logits, other.finish(engine).result.logits);
+    // A LayerNorm of one number is its bias: nothing comes through.
+    EXPECT_TRUE(changes || model->config().hidden_size == 1) << "an adapter that does nothing would pass";
   }
 }
 
