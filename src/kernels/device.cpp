@@ -154,9 +154,21 @@ void Device::linear(Matrix x, const PackedMatrix& w, Matrix y) const noexcept {
       rows = {entered, part.rows, row_bytes};
       for_rows(pool_, part, [&](std::int64_t r) { kernel.enter(part.row(r), w.inputs, entered + r * row_bytes); });
     }
-    pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
-      kernel.multiply(rows, {w.panels(), w.panel_bytes(), w.inputs, w.outputs, first, last}, y.slice(top, part.rows));
-    });
+    const kernels::PanelRange all{w.panels(), w.panel_bytes(), w.inputs, w.outputs, 0, w.panel_count()};
+    const Matrix to = y.slice(top, part.rows);
+    if (w.panel_count() < pool_.size() && part.rows > kBlockRows) {  // as the A of an adapter: rows are divided, not panels
+      pool_.run((part.rows + kBlockRows - 1) / kBlockRows, [&](int, std::int64_t first, std::int64_t last) {
+        const std::int64_t begin = first * kBlockRows, count = std::min(last * kBlockRows, part.rows) - begin;
+        kernel.multiply({rows.data + begin * rows.stride, count, rows.stride}, all, to.slice(begin, count));
+      });
+    } else {
+      pool_.run(w.panel_count(), [&](int, std::int64_t first, std::int64_t last) {
+        kernels::PanelRange share = all;
+        share.first = first;
+        share.last = last;
+        kernel.multiply(rows, share, to);
+      });
+    }
   }
 }
 
