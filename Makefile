@@ -6,7 +6,7 @@ CMAKE_ARGS := $(if $(CI),-DANTHESIS_WERROR=ON)
 CTEST := ctest --parallel $(JOBS) --output-on-failure
 SOURCES = $(shell git ls-files '*.h' '*.cpp')
 
-.PHONY: build demo test python-env python wheel sanitize asan tsan fuzz bench format format-check install clean
+.PHONY: build demo test test-arm python-env python wheel sanitize asan tsan fuzz bench format format-check install clean
 
 # configure-NAME makes the build folder of a preset, all-NAME builds everything in it.
 configure-%:
@@ -26,6 +26,13 @@ demo: build
 test: python-env
 	@$(MAKE) --no-print-directory all-release
 	@$(CTEST) --test-dir build
+
+# The kernel tests for ARM of 64 bits, under qemu.
+test-arm:
+	@tools/install-deps build arm
+	@cmake -B build-arm -G Ninja -Wno-dev --log-level=WARNING -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE=cmake/arm.cmake -DANTHESIS_ONLY_KERNELS=ON $(CMAKE_ARGS)
+	@cmake --build build-arm --parallel $(JOBS)
+	@$(CTEST) --test-dir build-arm
 
 python-env:
 	@tools/install-deps
@@ -68,4 +75,4 @@ install: all-release
 	@cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-asan build-tsan build-python
+	rm -rf build build-debug build-asan build-tsan build-arm build-python

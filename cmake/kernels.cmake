@@ -13,13 +13,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   anthesis_kernel_file(avx512.cpp ${avx512})
   anthesis_kernel_file(avx512_vnni.cpp ${avx512} -mavx512vnni)
   anthesis_kernel_file(avx512_bf16.cpp ${avx512} -mavx512vnni -mavx512bf16)
-  anthesis_leave_out(machine_any.cpp)
+  set(other_files neon neon_dotprod machine_arm machine_any)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  anthesis_kernel_file(neon_dotprod.cpp -march=armv8.2-a+dotprod)
+  set(other_files avx2 avx512 avx512_vnni avx512_bf16 machine_x86 machine_any)
 else()
-  foreach(file avx2 avx512 avx512_vnni avx512_bf16)
-    anthesis_leave_out(${file}.cpp)
-  endforeach()
-  anthesis_leave_out(machine_x86.cpp)
+  set(other_files avx2 avx512 avx512_vnni avx512_bf16 neon neon_dotprod machine_x86 machine_arm)
 endif()
+foreach(file ${other_files})
+  anthesis_leave_out(${file}.cpp)
+endforeach()
 
 if(ANTHESIS_BUILD_TESTS)
   # The scalar kernels once more, with fused multiply-add as an instruction: the same bits, quick enough to test against.
@@ -33,6 +36,6 @@ if(ANTHESIS_BUILD_TESTS)
   # A function with a weak symbol, compiled for one instruction set, could be linked for every machine.
   add_test(NAME kernels.NoWeakSymbols
     COMMAND sh ${PROJECT_SOURCE_DIR}/tests/kernels/no_weak_symbols.sh ${CMAKE_NM}
-      "$<FILTER:$<TARGET_OBJECTS:anthesis_kernels>,INCLUDE,/(avx|scalar)>"
+      "$<FILTER:$<TARGET_OBJECTS:anthesis_kernels>,INCLUDE,/(avx|neon|scalar)[^/]*$>"
     COMMAND_EXPAND_LISTS)
 endif()

@@ -1,5 +1,7 @@
 # One test program per folder of tests/, over the room of that name; and tests of the house as a whole.
-find_package(GTest REQUIRED)
+if(NOT ANTHESIS_ONLY_KERNELS)
+  find_package(GTest REQUIRED)
+endif()
 include(GoogleTest)
 # anthesis_tests(NAME LIBRARIES...): tests/NAME/*_test.cpp. Waits until all of the libraries exist.
 function(anthesis_tests name)
@@ -24,6 +26,9 @@ endfunction()
 
 anthesis_tests(core anthesis_core)
 anthesis_tests(kernels anthesis_kernels anthesis_kernels_oracle)
+if(ANTHESIS_ONLY_KERNELS)
+  return()
+endif()
 anthesis_tests(parallel anthesis_parallel)
 anthesis_tests(checkpoint anthesis_checkpoint nlohmann_json::nlohmann_json)
 anthesis_tests(tokenizer anthesis_tokenizer nlohmann_json::nlohmann_json)

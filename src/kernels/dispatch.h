@@ -1,5 +1,5 @@
-// Which kernels run: chosen once, at first use. ANTHESIS_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16 forces
-// one.
+// Which kernels run: chosen once, at first use. ANTHESIS_ISA=scalar|avx2|avx512|avx512_vnni|avx512_bf16 (x86)
+// or scalar|neon|neon_dotprod (ARM) forces one.
 #pragma once
 
 #include <span>

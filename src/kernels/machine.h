@@ -1,4 +1,4 @@
-// What this build has kernels for. One of machine_x86.cpp and machine_any.cpp is built.
+// What this build has kernels for. One of machine_x86.cpp, machine_arm.cpp and machine_any.cpp is built.
 #pragma once
 
 #include <span>

@@ -91,5 +91,7 @@ extern const Table avx2_table;  // these only where the build is for x86
 extern const Table avx512_table;
 extern const Table avx512_vnni_table;
 extern const Table avx512_bf16_table;
+extern const Table neon_table;  // and these where it is for ARM of 64 bits
+extern const Table neon_dotprod_table;
 
 }  // namespace anthesis::kernels
