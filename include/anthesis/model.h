@@ -90,8 +90,8 @@ class Model {
 };
 
 /// Instruction sets that this build has kernels for and this machine can run, slowest first: "scalar", "avx2", "avx512",
-/// "avx512_vnni", "avx512_bf16"; on ARM "scalar", "neon", "neon_dotprod". ANTHESIS_ISA forces one of them for the process; all give the same bits, but for bf16 weights,
-/// where avx512_bf16 rounds on its own.
+/// "avx512_vnni", "avx512_bf16"; on ARM "scalar", "neon", "neon_dotprod". ANTHESIS_ISA forces one of them for the process; all
+/// give the same bits, but for bf16 weights, where avx512_bf16 rounds on its own.
 std::vector<std::string> available_isas();
 /// The one in use. Throws InvalidArgument where ANTHESIS_ISA names one that cannot run here.
 std::string current_isa();

@@ -29,9 +29,7 @@ struct NeonBytes {
   };
   using Input = int8x16_t;
 
-  static Sums begin(std::int32_t) noexcept {
-    return {{vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)}};
-  }
+  static Sums begin(std::int32_t) noexcept { return {{vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)}}; }
   static Weights load_8(const std::byte* from) noexcept {
     return {{centred(bytes(from)), centred(bytes(from + 16)), centred(bytes(from + 32)), centred(bytes(from + 48))}};
   }

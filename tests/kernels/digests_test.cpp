@@ -31,8 +31,8 @@ std::vector<float> product(const kernels::Table& table, DType dtype) {
   for (std::int64_t k = 5; k < inputs; k += 60) x[static_cast<std::size_t>(k)] *= 50;  // groups that int8 keeps finer
   std::vector<float> y(static_cast<std::size_t>(rows * outputs));
   ThreadPool pool(1);
-  Device(table, pool).linear({x.data(), rows, inputs, inputs}, testing::pack(w, outputs, inputs, dtype),
-                             {y.data(), rows, outputs, outputs});
+  Device(table, pool)
+      .linear({x.data(), rows, inputs, inputs}, testing::pack(w, outputs, inputs, dtype), {y.data(), rows, outputs, outputs});
   return y;
 }
 
